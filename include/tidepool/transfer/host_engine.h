@@ -1,0 +1,26 @@
+// tidepool/transfer/host_engine.h - the engine for machines without a GPU, and what CI runs: copy
+// threads between memory arenas, one file thread for the NVMe tier.
+//
+// Thread contract: see engine.h.
+#pragma once
+
+#include <memory>
+
+#include "tidepool/clock.h"
+#include "tidepool/export.h"
+#include "tidepool/transfer/engine.h"
+#include "tidepool/transfer/file_io.h"
+
+namespace tidepool {
+
+struct HostEngineOptions {
+  unsigned copy_threads = 1;
+  std::unique_ptr<FileIo> file_io;  ///< null = MakeThreadFileIo(); see transfer/uring_file_io.h
+  bool checksums = true;            ///< XXH3-64 of each payload below DRAM, verified on load
+  std::uint32_t max_queued_copies = 4096;  ///< per direction; Submit refuses beyond
+  const Clock* clock = nullptr;     ///< null = Clock::Steady()
+};
+
+TIDEPOOL_EXPORT std::unique_ptr<TransferEngine> MakeHostEngine(HostEngineOptions options = {});
+
+}  // namespace tidepool

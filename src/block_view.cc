@@ -1,0 +1,45 @@
+#include "tidepool/block_pool.h"
+#include "tidepool/eviction_policy.h"
+#include "tidepool/prefix_index.h"
+
+namespace tidepool {
+
+std::uint32_t BlockView::capacity() const noexcept { return pool_->capacity(); }
+
+bool BlockView::Evictable(BlockId block, TierIndex tier) const noexcept {
+  return pool_->Evictable(block, tier);
+}
+
+bool BlockView::Held(BlockId block) const noexcept { return pool_->holds(block) != 0; }
+
+bool BlockView::Clean(BlockId block, TierIndex tier) const noexcept {
+  return pool_->Clean(block, tier);
+}
+
+CopyState BlockView::Copy(BlockId block, TierIndex tier) const noexcept {
+  return pool_->copy(block, tier);
+}
+
+std::uint64_t BlockView::Position(BlockId block) const noexcept {
+  const bool published = index_ != nullptr && pool_->Has(block, word::kPublished);
+  const std::uint64_t position =
+      published ? index_->Position(block) : pool_->private_position(block);
+  return position * pool_->block_tokens();
+}
+
+PrefixHash BlockView::Digest(BlockId block) const noexcept {
+  // An unsealed block's field may still hold the digest of the id's previous owner.
+  return pool_->Has(block, word::kPublished) ? pool_->digest(block) : PrefixHash{};
+}
+
+Priority BlockView::ClaimPriority(BlockId block) const noexcept {
+  return pool_->claim_priority(block);
+}
+
+std::size_t BlockView::SameTailPriority(std::span<const BlockId> blocks) const noexcept {
+  return pool_->AlikeTail(blocks, word::kClassMask);
+}
+
+void BlockView::Prefetch(BlockId block) const noexcept { pool_->Prefetch(block); }
+
+}  // namespace tidepool

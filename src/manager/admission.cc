@@ -1,0 +1,519 @@
+// Probe, Admit and Resume: plan from the index, find room, then commit without a way to fail.
+#include <algorithm>
+#include <cmath>
+
+#include "src/manager/core.h"
+
+namespace tidepool::internal {
+namespace {
+
+Duration Seconds(double s) {
+  constexpr double kMax = 9e9;
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::isfinite(s) ? std::clamp(s, 0.0, kMax) : kMax));
+}
+
+Priority Effective(const AdmitRequest& request) {
+  return request.critical_path ? Priority::kCritical : request.priority;
+}
+
+}  // namespace
+
+void AdmitPlan::clear() noexcept {
+  match.clear();
+  ready.clear();
+  join.clear();
+  load.clear();
+  kept.clear();
+  matched = partial_tokens = fresh = 0;
+}
+
+Outcome ManagerCore::CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const {
+  if (request.tokens.empty() || request.tokens.size() > (1u << 30) ||
+      request.lookahead_tokens > (1u << 30) ||
+      static_cast<std::size_t>(request.priority) >= kPriorityCount) {
+    return Outcome::kInvalidArgument;
+  }
+  for (std::size_t i = 1; i < request.content.size(); ++i) {
+    if (request.content[i - 1].block >= request.content[i].block) return Outcome::kInvalidArgument;
+  }
+  ns = Mapped(request.ns);
+  return ns == kNone ? Outcome::kUnknownNamespace : Outcome::kOk;
+}
+
+void ManagerCore::Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks,
+                        bool partial, MatchResult& match) {
+  index_->Match({.root = Root(ns),
+                 .tokens = request.tokens,
+                 .content = request.content,
+                 .timeline = request.timeline,
+                 .partial_tail = partial,
+                 .report_holes = false,
+                 .max_blocks = max_blocks},
+                match);
+}
+
+// Sorts the matched blocks by what they need. One tier-0 segment is the common case.
+void ManagerCore::Classify(AdmitPlan& plan) const {
+  const MatchResult& m = plan.match;
+  plan.matched = static_cast<std::uint32_t>(m.blocks.size());
+  if (m.segments.size() == 1 && m.segments[0].tier == kHbmTier &&
+      m.segments[0].count == plan.matched) {
+    plan.ready.assign(m.blocks.begin(), m.blocks.end());
+    return;
+  }
+  for (const BlockId b : m.blocks) {
+    switch (pool_->copy(b, kHbmTier)) {
+      case CopyState::kValid: plan.ready.push_back(b); break;
+      case CopyState::kWriting: plan.join.push_back(b); break;
+      case CopyState::kAbsent: plan.load.push_back(b); break;
+    }
+  }
+}
+
+void ManagerCore::PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan) {
+  plan.clear();
+  const auto length = static_cast<std::uint32_t>(request.tokens.size());
+  // Something is left to compute: the last token is never a hit.
+  Match(request, ns, (length - 1) / block_tokens_, options_.match_partial_tail, plan.match);
+  Classify(plan);
+  const BlockId partial = plan.match.partial;
+  if (partial.valid() && pool_->copy(partial, kHbmTier) == CopyState::kValid &&
+      !pool_->Has(partial, word::kPending) && CanQueueCopy(partial)) {
+    const std::uint32_t left = length - 1 - plan.matched * block_tokens_;
+    plan.partial_tokens = std::min(plan.match.partial_tokens, left);
+  }
+  plan.fresh = BlocksFor(std::uint64_t{length} + request.lookahead_tokens) - plan.matched;
+}
+
+// Limits that waiting cannot change.
+Outcome ManagerCore::CheckLimits(std::uint64_t blocks, std::uint64_t table,
+                                 std::uint32_t ns) const {
+  if (blocks > pool_->slots(kHbmTier) || table > table_capacity_) return Outcome::kNeverFits;
+  const std::uint32_t hard = namespaces_[ns].quota[kHbmTier].hard;
+  return hard != 0 && blocks > hard ? Outcome::kNeverFits : Outcome::kOk;
+}
+
+// Room for the plan, with the plan's own hits kept out of the victims' list.
+bool ManagerCore::MakeRoom(const RoomRequest& room, const AdmitPlan& plan, Shortfall& shortfall) {
+  if (room.slots <= Available(room) && room.slots <= pool_->free_blocks() && !quotas_) return true;
+  const auto mark = [&](bool on) {
+    const auto each = [&](BlockId b) {
+      if (on) {
+        pool_->SetFlag(b, word::kExcluded);
+      } else {
+        pool_->ClearFlag(b, word::kExcluded);
+      }
+    };
+    for (const BlockId b : plan.match.blocks) each(b);
+    for (const BlockId b : plan.kept) each(b);
+    if (plan.partial_tokens != 0) each(plan.match.partial);
+  };
+  mark(true);
+  const bool fits = EnsureRoom(room, shortfall);
+  mark(false);
+  return fits;
+}
+
+ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
+  ProbeResult result;
+  std::uint32_t ns = 0;
+  result.outcome = CheckRequest(request, ns);
+  if (result.outcome != Outcome::kOk) return result;
+  MatchResult& match = match_;
+  index_->Match({.root = Root(ns),
+                 .tokens = request.tokens,
+                 .content = request.content,
+                 .timeline = request.timeline,
+                 .partial_tail = false,
+                 .report_holes = options_.report_holes},
+                match);
+  std::uint32_t next = 0;  // contiguous blocks only count as a hit
+  std::uint32_t loads = 0;
+  std::uint32_t cached = 0;
+  const std::uint32_t full = (static_cast<std::uint32_t>(request.tokens.size()) - 1) / block_tokens_;
+  for (const Segment& s : match.segments) {
+    if (s.first != next) break;
+    next += s.count;
+    result.tokens_by_tier[s.tier] += s.count * block_tokens_;
+    if (s.tier == kHbmTier && next <= full && pool_->evictable() == 0) continue;
+    for (std::uint32_t i = s.first; i < std::min(s.first + s.count, full); ++i) {
+      const BlockId b = match.blocks[i];
+      const CopyState hbm = pool_->copy(b, kHbmTier);
+      if (hbm == CopyState::kWriting) result.loading_tokens += block_tokens_;
+      if (hbm == CopyState::kAbsent) ++loads;
+      if (hbm == CopyState::kValid && pool_->Evictable(b, kHbmTier)) ++cached;
+    }
+  }
+  result.tokens = next * block_tokens_;
+  result.pending_tokens = std::min(match.pending, next) * block_tokens_;
+  result.segments = match.segments;
+  const std::uint32_t total =
+      BlocksFor(std::uint64_t{request.tokens.size()} + request.lookahead_tokens);
+  result.fresh_blocks = total - std::min(next, full);
+  const RoomRequest room{.slots = result.fresh_blocks + loads,
+                         .priority = Effective(request),
+                         .request = request.request,
+                         .session = request.session,
+                         .ns = ns};
+  const std::uint32_t victims =
+      tiers_ == 1 ? pool_->evictable() - std::min(pool_->evictable(), cached)
+                  : pool_->evictable_clean();
+  if (CheckLimits(total, total, ns) != Outcome::kOk) {
+    result.fit = Fit::kNeverFits;
+  } else {
+    result.fit = room.slots <= Available(room) + victims ? Fit::kFits : Fit::kBusy;
+  }
+  for (TierIndex t = 1; t < tiers_; ++t) {
+    if (result.tokens_by_tier[t] == 0) continue;
+    const std::uint64_t bytes =
+        std::uint64_t{result.tokens_by_tier[t] / block_tokens_} * block_bytes_;
+    result.load_time += engine_->EstimateCost(t, kHbmTier, bytes).time;
+  }
+  double seconds = 0;
+  for (std::uint32_t i = std::min(next, full); i < total; ++i) {
+    seconds += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_);
+  }
+  result.recompute_time = Seconds(seconds);
+  return result;
+}
+
+SequenceData* ManagerCore::NewSequence() {
+  if (free_sequences_.empty()) {
+    if (sequences_.size() >= options_.max_sequences) return nullptr;
+    sequences_.push_back(std::make_unique<SequenceData>());
+    sequences_.back()->index = static_cast<std::uint32_t>(sequences_.size() - 1);
+    sequences_.back()->table.reset(new std::uint32_t[table_capacity_]);  // touched as it is used
+    free_sequences_.push_back(sequences_.back()->index);
+  }
+  SequenceData& seq = *sequences_[free_sequences_.back()];
+  free_sequences_.pop_back();
+  seq.serial = next_serial_++;
+  seq.state = SequenceState::kRunning;
+  return &seq;
+}
+
+void ManagerCore::FreeSequence(SequenceData& seq) {
+  std::erase(loading_, seq.index);
+  ++seq.generation;
+  seq.state = SequenceState::kFree;
+  seq.publish = true;
+  seq.load_failed = false;
+  seq.preemptions = 0;
+  seq.tokens.clear();
+  seq.blocks.clear();
+  seq.content.clear();
+  seq.loads.clear();
+  seq.kept.clear();
+  seq.dropped = seq.committed = seq.publish_blocks = seq.load_cursor = seq.table_changed_from = 0;
+  seq.cursor = BlockRef();
+  seq.last_fence = Fence::Done();
+  free_sequences_.push_back(seq.index);
+}
+
+// Holds what the plan matched, in prefix order, and starts the loads.
+void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
+  for (const BlockId b : plan.ready) {  // rescued from a write-back that is still running
+    if (!pool_->Has(b, word::kChosen)) continue;
+    index_->UnmarkChosen(b, kHbmTier);
+    ++stats_.rescued;
+  }
+  if (!plan.ready.empty()) {
+    pool_->Transition(plan.ready,
+                      {.to = Phase::kActive,
+                       .cause = Cause::kReady,
+                       .via = Phase::kReuse,
+                       .via_cause = Cause::kMatch,
+                       .hold = 1},
+                      &changed_);
+    policies_[kHbmTier]->OnProtected(changed_);
+    policies_[kHbmTier]->OnAccessed(plan.ready);
+  }
+  if (!plan.join.empty()) {
+    pool_->Transition(plan.join, {.to = Phase::kReuse, .cause = Cause::kMatch, .hold = 1});
+    stats_.loads_joined += plan.join.size();
+    for (const BlockId b : plan.join) seq.loads.push_back(pool_->ref(b));
+  }
+  if (!plan.load.empty()) StartLoads(plan.load, &seq);
+  seq.blocks.assign(plan.match.blocks.begin(), plan.match.blocks.end());
+  if (!plan.kept.empty()) seq.blocks.insert(seq.blocks.end(), plan.kept.begin(), plan.kept.end());
+  if (!plan.join.empty() || !plan.load.empty()) {  // back into prefix order
+    seq.loads.clear();
+    for (const BlockId b : seq.blocks) {
+      if (pool_->copy(b, kHbmTier) == CopyState::kWriting) seq.loads.push_back(pool_->ref(b));
+    }
+    seq.load_cursor = 0;
+    loading_.push_back(seq.index);
+  }
+}
+
+void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq) {
+  const TimePoint deadline = Now() + options_.load_deadline;
+  for (const BlockId b : blocks) {
+    const TierIndex from = pool_->best_tier(b);
+    policies_[from]->OnAccessed({&b, 1});
+    AttachCopy(b, kHbmTier, quotas_ ? block_ns_[b.value()] : 0);
+    Transfer& transfer = NewTransfer(
+        b, from, kHbmTier,
+        seq != nullptr ? TransferClass::kDemandLoad : TransferClass::kCertainPrefetch);
+    transfer.deadline = deadline;
+    next_deadline_ = std::min(next_deadline_, deadline);
+    load_of_block_[b.value()] = static_cast<std::uint32_t>(&transfer - transfers_.data());
+    ++stats_.loads;
+  }
+  if (seq != nullptr) {
+    pool_->Transition(blocks, {.to = Phase::kReuse, .cause = Cause::kOnboard, .hold = 1});
+    OwnSlots(blocks, seq->ns.value(), true);
+  }
+}
+
+void ManagerCore::TakeFresh(SequenceData& seq, std::uint32_t count) {
+  if (count == 0) return;
+  const auto first = static_cast<std::uint32_t>(seq.blocks.size());
+  seq.blocks.resize(first + count);
+  const std::span<BlockId> fresh = std::span(seq.blocks).subspan(first);
+  pool_->Allocate(fresh);
+  admitted_slots_[kHbmTier] += count;
+  for (std::uint32_t i = 0; i < count; ++i) pool_->set_private_position(fresh[i], first + i);
+  if (quotas_) {
+    for (const BlockId b : fresh) block_ns_[b.value()] = seq.ns.value();
+    namespaces_[seq.ns.value()].used[kHbmTier] += count;
+  }
+  OwnSlots(fresh, seq.ns.value(), false);
+}
+
+void ManagerCore::SetTable(SequenceData& seq, std::uint32_t from) {
+  for (std::size_t i = from; i < seq.blocks.size(); ++i) {
+    seq.table[i] = pool_->slot(seq.blocks[i], kHbmTier).value();
+  }
+  seq.table_changed_from = std::min(seq.table_changed_from, from);
+  ++seq.table_version;
+}
+
+// The leading tokens of a shared block continue the match: copy them into the first fresh block.
+void ManagerCore::CopyPartial(SequenceData& seq, BlockId source, std::uint32_t tokens) {
+  QueueCopy(source, seq.blocks[seq.committed / block_tokens_], tokens);
+  seq.committed += tokens;
+}
+
+void ManagerCore::CountHits(const AdmitPlan& plan, std::uint32_t prompt, bool resume) {
+  const std::uint64_t hit = std::uint64_t{plan.matched} * block_tokens_ + plan.partial_tokens;
+  if (resume) {
+    ++stats_.readmitted;
+    stats_.readmit_queried_tokens += prompt;
+    stats_.readmit_hit_tokens += hit;
+    return;
+  }
+  ++stats_.admitted;
+  stats_.queried_tokens += prompt;
+  stats_.hit_tokens[kHbmTier] +=
+      std::uint64_t{plan.ready.size() + plan.join.size()} * block_tokens_ + plan.partial_tokens;
+  for (const BlockId b : plan.load) stats_.hit_tokens[pool_->best_tier(b)] += block_tokens_;
+  stats_.recomputed_tokens += prompt - hit;
+}
+
+void ManagerCore::FillAdmission(const SequenceData& seq, std::uint32_t prompt,
+                                Admission& admission) {
+  admission.outcome = Outcome::kOk;
+  admission.recompute_tokens = prompt - seq.committed;
+  std::uint32_t loading = 0;
+  for (const BlockRef& ref : seq.loads) {  // a loading tail block may be partial
+    const bool last = ref.block == seq.blocks[(seq.committed - 1) / block_tokens_];
+    loading += last ? (seq.committed - 1) % block_tokens_ + 1 : block_tokens_;
+  }
+  admission.loading_tokens = loading;
+  admission.ready_tokens = seq.committed - loading;
+  admission.signals_version = signals_.version;
+  if (!seq.loads.empty()) {
+    control_->Ref();
+    admission.ticket.control_ = control_;
+    admission.ticket.index_ = seq.index;
+    admission.ticket.generation_ = seq.generation;
+  }
+}
+
+// Digests of the full blocks that nobody had, for policies with ghost lists (12 ns a block).
+void ManagerCore::FindMisses(const AdmitRequest& request, std::uint32_t ns,
+                             const AdmitPlan& plan) {
+  misses_.clear();
+  if (!want_misses_) return;
+  PrefixHash parent = plan.matched != 0 ? pool_->digest(plan.match.blocks.back())
+                                        : digests_->Root(namespaces_[ns].key, epoch_);
+  std::size_t content = 0;
+  for (std::uint32_t i = plan.matched; i < request.tokens.size() / block_tokens_; ++i) {
+    while (content < request.content.size() && request.content[content].block < i) ++content;
+    const bool has = content < request.content.size() && request.content[content].block == i;
+    const auto tokens = request.tokens.subspan(std::size_t{i} * block_tokens_, block_tokens_);
+    parent = options_.block_digest != nullptr
+                 ? options_.block_digest(parent, tokens)
+                 : digests_->Block(parent, tokens, has ? &request.content[content].key : nullptr);
+    misses_.push_back(parent);
+  }
+}
+
+Admission ManagerCore::Admit(const AdmitRequest& request) {
+  BindThread();
+  Admission admission;
+  std::uint32_t ns = 0;
+  admission.outcome = CheckRequest(request, ns);
+  if (admission.outcome != Outcome::kOk) return admission;
+  if (active_transfers_ != 0) Harvest();
+  StampSignals();
+  admission.signals_version = signals_.version;
+
+  AdmitPlan& plan = plan_;
+  PlanAdmission(request, ns, plan);
+  const auto length = static_cast<std::uint32_t>(request.tokens.size());
+  admission.outcome = CheckLimits(plan.matched + plan.fresh, plan.matched + plan.fresh, ns);
+  if (admission.outcome != Outcome::kOk) {
+    ++stats_.never_fits;
+    return admission;
+  }
+  const RoomRequest room{
+      .slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
+      .priority = Effective(request),
+      .request = request.request,
+      .session = request.session,
+      .ns = ns};
+  FindMisses(request, ns, plan);
+  if (!MakeRoom(room, plan, admission.shortfall)) {
+    ++stats_.busy;
+    admission.outcome = Outcome::kBusy;
+    return admission;
+  }
+  SequenceData* seq = NewSequence();
+  if (seq == nullptr) {
+    ++stats_.busy;
+    admission.outcome = Outcome::kBusy;
+    return admission;
+  }
+  EraseDemand(request.request, request.session);
+  if (!misses_.empty()) policies_[kHbmTier]->OnMissed(misses_);
+  CountHits(plan, length, false);
+  seq->session = SessionIndex(request.session, true);
+  seq->session_id = request.session;
+  seq->request = request.request;
+  seq->ns = NamespaceId(ns);
+  seq->root = namespaces_[ns].root;
+  seq->epoch = epoch_;
+  seq->timeline = request.timeline;
+  seq->priority = room.priority;
+  seq->publish = request.publish;
+  seq->tokens.assign(request.tokens.begin(), request.tokens.end());
+  seq->content.assign(request.content.begin(), request.content.end());
+  TakeHits(plan, *seq);
+  seq->publish_blocks = plan.matched;
+  seq->cursor = plan.matched != 0 ? pool_->ref(plan.match.blocks.back()) : BlockRef();
+  TakeFresh(*seq, plan.fresh);
+  seq->committed = plan.matched * block_tokens_;
+  if (plan.partial_tokens != 0) {
+    const std::uint32_t before = seq->committed;
+    CopyPartial(*seq, plan.match.partial, plan.partial_tokens);
+    ActivateCommitted(*seq, before, seq->committed);
+  }
+  SetTable(*seq, 0);
+  if (seq->session != kNone) {
+    SessionSignals& session = sessions_[seq->session];
+    ++session.turn;
+    ++session_sequences_[seq->session];
+    session.state = SessionState::kRunning;
+    session.priority = request.priority;
+    session.critical_path = request.critical_path;
+  }
+  FillAdmission(*seq, length, admission);
+  if (!demands_.empty()) TrimGrants();
+  control_->Ref();
+  admission.sequence.control_ = control_;
+  admission.sequence.index_ = seq->index;
+  admission.sequence.generation_ = seq->generation;
+  if (!unsubmitted_.empty()) Pump();
+  return admission;
+}
+
+// Like an admission of the sequence's own tokens, except that the hit may cover all of them and
+// that private blocks which survived are taken back.
+Admission ManagerCore::Resume(SequenceData& seq) {
+  BindThread();
+  Admission admission;
+  if (seq.state != SequenceState::kPaused) {
+    admission.outcome = Outcome::kNotPaused;
+    return admission;
+  }
+  if (FindNamespace(seq.ns) == nullptr) {
+    admission.outcome = Outcome::kUnknownNamespace;
+    return admission;
+  }
+  if (active_transfers_ != 0) Harvest();
+  StampSignals();
+  admission.signals_version = signals_.version;
+
+  AdmitPlan& plan = plan_;
+  plan.clear();
+  misses_.clear();
+  const auto length = static_cast<std::uint32_t>(seq.tokens.size());
+  if (seq.publish) {
+    const AdmitRequest request{.tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content};
+    Match(request, seq.ns.value(), length / block_tokens_, false, plan.match);
+  }
+  Classify(plan);
+  const bool same_epoch = seq.epoch == epoch_;
+  std::uint32_t committed = plan.matched * block_tokens_;
+  for (const SequenceData::PrivateBlock& p : seq.kept) {
+    if (!same_epoch || p.position < plan.matched) continue;
+    const auto next = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
+    if (p.position != next || !pool_->alive(p.ref)) break;
+    plan.kept.push_back(p.ref.block);
+    committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
+    switch (pool_->copy(p.ref.block, kHbmTier)) {
+      case CopyState::kValid: plan.ready.push_back(p.ref.block); break;
+      case CopyState::kWriting: plan.join.push_back(p.ref.block); break;
+      case CopyState::kAbsent: plan.load.push_back(p.ref.block); break;
+    }
+  }
+  const auto have = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
+  plan.fresh = BlocksFor(length) - have;
+  admission.outcome = CheckLimits(have + plan.fresh, have + plan.fresh, seq.ns.value());
+  if (admission.outcome != Outcome::kOk) return admission;
+  const RoomRequest room{
+      .slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
+      .priority = seq.priority,
+      .request = seq.request,
+      .session = seq.session_id,
+      .ns = seq.ns.value()};
+  if (!MakeRoom(room, plan, admission.shortfall)) {
+    ++stats_.busy;
+    admission.outcome = Outcome::kBusy;
+    return admission;
+  }
+  EraseDemand(seq.request, seq.session_id);
+  CountHits(plan, length, true);
+  for (const SequenceData::PrivateBlock& p : seq.kept) {  // what the match made superfluous
+    if (!pool_->alive(p.ref) || pool_->Has(p.ref.block, word::kPublished)) continue;
+    if (std::find(plan.kept.begin(), plan.kept.end(), p.ref.block) == plan.kept.end()) {
+      FreePrivate(p.ref.block);
+    }
+  }
+  seq.kept.clear();
+  seq.state = SequenceState::kRunning;
+  seq.root = Root(seq.ns.value());
+  seq.epoch = epoch_;
+  seq.load_failed = false;
+  seq.dropped = 0;
+  TakeHits(plan, seq);
+  seq.committed = committed;
+  seq.publish_blocks = plan.matched;
+  seq.cursor = plan.matched != 0 ? pool_->ref(plan.match.blocks.back()) : BlockRef();
+  TakeFresh(seq, plan.fresh);
+  SetTable(seq, 0);
+  if (seq.session != kNone) {
+    SessionSignals& session = sessions_[seq.session];
+    ++session.turn;
+    session.state = SessionState::kRunning;
+  }
+  FillAdmission(seq, length, admission);
+  if (!demands_.empty()) TrimGrants();
+  if (!unsubmitted_.empty()) Pump();
+  return admission;
+}
+
+}  // namespace tidepool::internal

@@ -1,0 +1,454 @@
+// The manager behind KvCacheManager and the handles: one class, one scheduler thread. Sources are
+// split by what they do: admission, sequence operations, publication, room (victims and demands),
+// transfers, polling, accounts, audit.
+//
+// Invariants, besides those of pool and index (checked in audit.cc):
+//   * holds of a block = running sequences that list it + releases that wait for a fence;
+//   * pins of a block = transfers + queued or fenced device copies that read or write it;
+//   * a block whose write-back will release HBM is in phase kOffloaded and marked chosen;
+//   * granted slots of all demands together never exceed the free HBM slots.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "tidepool/kv_cache_manager.h"
+
+namespace tidepool::internal {
+
+class ManagerCore;
+
+/// Shared by a manager and its handles; outlives both.
+struct Control {
+  std::atomic<std::uint32_t> references{1};
+  std::atomic<ManagerCore*> core{nullptr};
+  std::atomic<const void*> scheduler_thread{nullptr};
+  std::mutex mutex;  // guards released, and core against the destructor on other threads
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> released;  // (index, generation)
+  std::atomic<bool> has_released{false};
+
+  void Ref() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() noexcept {
+    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+};
+
+/// Identifies the calling thread by the address of a thread-local.
+const void* ThisThread() noexcept;
+
+inline constexpr std::uint32_t kNone = 0xffffffffu;
+
+enum class SequenceState : std::uint8_t { kFree, kRunning, kPaused };
+
+struct SequenceData {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 1;
+  std::uint64_t serial = 0;
+  SequenceState state = SequenceState::kFree;
+  bool publish = true;
+  bool load_failed = false;
+  std::uint32_t preemptions = 0;
+  std::uint32_t session = kNone;
+  SessionId session_id;
+  RequestId request;
+  NamespaceId ns;
+  NodeId root;
+  std::uint64_t epoch = 0;
+  TimelineId timeline;
+  Priority priority = Priority::kNormal;
+
+  std::vector<Token> tokens;
+  std::vector<BlockId> blocks;  // by position; may exceed the tokens (lookahead)
+  std::uint32_t dropped = 0;    // leading positions given up
+  std::uint32_t committed = 0;  // tokens
+  std::uint32_t publish_blocks = 0;  // leading blocks the index has decided about
+  BlockRef cursor;                   // index block at position publish_blocks - 1
+  std::vector<BlockContent> content;
+  Fence last_fence;
+
+  std::unique_ptr<std::uint32_t[]> table;
+  std::uint32_t table_changed_from = 0;
+  std::uint64_t table_version = 0;
+
+  std::vector<BlockRef> loads;  // being onboarded for this sequence, by position
+  std::uint32_t load_cursor = 0;
+
+  struct PrivateBlock {
+    std::uint32_t position;
+    BlockRef ref;
+  };
+  std::vector<PrivateBlock> kept;  // private blocks of a paused sequence
+};
+
+/// What becomes of private committed blocks when a sequence lets go of them.
+enum class TailAction : std::uint8_t { kFree, kKeep, kOffload };
+
+struct Timeline {
+  TimelineId id;
+  std::uint64_t completed = 0;
+  struct Commit {
+    std::uint64_t step;
+    std::vector<BlockRef> blocks;
+  };
+  struct Release {
+    std::uint64_t step;
+    std::vector<BlockId> blocks;
+    TailAction action;
+  };
+  std::deque<Commit> commits;
+  std::deque<Release> releases;
+  std::deque<std::pair<std::uint64_t, SlotId>> quarantine;
+  std::deque<std::pair<std::uint64_t, BlockId>> pins;
+};
+
+struct Demand {
+  RequestId request;
+  SessionId session;
+  Priority priority = Priority::kNormal;
+  std::uint64_t order = 0;
+  std::uint32_t need = 0;     // slots that write-back must free, granted ones included
+  std::uint32_t granted = 0;  // freed for it and set aside
+  TimePoint expiry{};
+};
+
+struct Transfer {
+  std::uint32_t generation = 0;
+  bool active = false;
+  bool submitted = false;
+  bool release = false;  // give up the copy in `from` on success
+  bool expired = false;  // deadline passed; destination quarantined
+  BlockRef block;
+  TierIndex from = 0;
+  TierIndex to = 0;
+  SlotId source;
+  SlotId destination;
+  TransferClass transfer_class = TransferClass::kSpill;
+  TimePoint deadline = kNever;
+  std::uint32_t layers_done = 0;
+};
+
+struct NamespaceData {
+  NamespaceKey key;
+  bool dropped = false;
+  std::uint32_t tenant = 0;
+  NodeId root;
+  std::uint64_t root_epoch = 0;
+  std::array<Quota, kMaxTiers> quota{};
+  std::array<std::uint32_t, kMaxTiers> used{};  // kept only while a quota is set
+};
+
+/// Who asks for HBM slots.
+struct RoomRequest {
+  std::uint32_t slots = 0;
+  Priority priority = Priority::kNormal;
+  RequestId request{};
+  SessionId session{};
+  std::uint32_t ns = 0;
+  bool running = false;  // an append: yields only to demands of higher priority
+};
+
+/// What a request found, before anything is changed.
+struct AdmitPlan {
+  MatchResult match;
+  std::vector<BlockId> ready;  // valid in HBM
+  std::vector<BlockId> join;   // HBM copy on its way already
+  std::vector<BlockId> load;   // only in lower tiers
+  std::vector<BlockId> kept;   // private blocks of a paused sequence that survived
+  std::uint32_t matched = 0;   // blocks
+  std::uint32_t partial_tokens = 0;
+  std::uint32_t fresh = 0;
+  void clear() noexcept;
+};
+
+class ManagerCore {
+ public:
+  explicit ManagerCore(ManagerOptions options);
+  ~ManagerCore();
+  ManagerCore(const ManagerCore&) = delete;
+  ManagerCore& operator=(const ManagerCore&) = delete;
+
+  static Status Validate(const ManagerOptions& options);
+  Status Start();  // arenas, engine, pool, index
+
+  // --- Facade (see kv_cache_manager.h). ---
+  StatusOr<NamespaceId> RegisterNamespace(const NamespaceKey& key);
+  Status SetQuota(NamespaceId ns, TierIndex tier, Quota quota);
+  Status DropNamespace(NamespaceId ns);
+  void AdvanceEpoch();
+  void Clear();
+  ProbeResult Probe(const AdmitRequest& request);
+  Admission Admit(const AdmitRequest& request);
+  void CancelDemand(RequestId request, SessionId session);
+  Outcome CompleteStep(TimelineId timeline, std::uint64_t step);
+  void Poll();
+  void DrainStepWork(Fence fence, StepWork& work);
+  void DrainEvents(EventBatch& batch);
+  EventSnapshot Snapshot() const;
+  bool WaitIdle(Duration timeout);
+  Outcome UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd);
+  Outcome CompleteSession(SessionId session);
+  std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes, Priority below) const;
+  std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);
+  KvCacheManager::OffloadResult Offload(std::span<const Token> tokens, NamespaceId ns);
+  KvCacheManager::OffloadResult Onboard(std::span<const Token> tokens, NamespaceId ns);
+  Status Resize(TierIndex tier, std::uint32_t slots);
+  TableSizes table_sizes() const noexcept;
+  std::uint64_t metadata_bytes() const noexcept;
+  void Lookup(std::span<const Token> tokens, NamespaceId ns, std::vector<BlockId>& blocks);
+  Status Audit() const;
+
+  // --- Sequence handles. ---
+  SequenceData* Find(std::uint32_t index, std::uint32_t generation) noexcept;
+  Outcome Append(SequenceData& seq, std::span<const Token> tokens);
+  Outcome Commit(SequenceData& seq, std::uint32_t n, Fence fence);
+  Outcome Truncate(SequenceData& seq, std::uint32_t n);
+  ForkResult Fork(SequenceData& seq);
+  Outcome DropLeading(SequenceData& seq, std::uint32_t blocks);
+  Outcome Pause(SequenceData& seq, const PauseHint& hint);
+  Admission Resume(SequenceData& seq);
+  Outcome Preempt(SequenceData& seq, PreemptMode mode);
+  Outcome Finish(SequenceData& seq, Fence fence);
+  BlockTable Table(SequenceData& seq);
+  Outcome Ready(const SequenceData& seq, std::uint32_t layer) const noexcept;
+  Outcome WaitReady(std::uint32_t index, std::uint32_t generation, std::uint32_t layer,
+                    Duration timeout);
+  Control* control() noexcept { return control_; }
+
+  // --- Read by the facade. ---
+  const ManagerOptions& options() const noexcept { return options_; }
+  const BlockPool& pool() const noexcept { return *pool_; }
+  const PrefixIndex& index() const noexcept { return *index_; }
+  const SchedulingSignals& signals() const noexcept { return signals_; }
+  const ManagerStats& stats() const noexcept { return stats_; }
+  const Arena& arena(TierIndex tier) const noexcept { return bindings_[tier].arena; }
+  TransferEngine& engine() noexcept { return *engine_; }
+  std::uint64_t epoch() const noexcept { return epoch_; }
+  std::uint64_t block_bytes() const noexcept { return block_bytes_; }
+  std::uint32_t layers() const noexcept { return layers_; }
+
+ private:
+  friend class PlanContext;
+
+  // core.cc
+  void BindThread() noexcept;
+  void DrainReleasedHandles();
+  Status BindTiers();
+  TimePoint Now() const noexcept { return options_.clock->Now(); }
+  void RefreshSignals();
+  void StampSignals();
+  void RefreshTier(TierIndex tier);
+  NamespaceData* FindNamespace(NamespaceId ns) noexcept;
+  NodeId Root(std::uint32_t ns);
+  std::uint32_t Mapped(NamespaceId ns) const;
+  std::uint32_t SessionIndex(SessionId session, bool create);
+  void ForgetSession(std::uint32_t session);
+  void SweepSessions();
+  bool Passed(Fence fence) noexcept;
+  Timeline& TimelineOf(TimelineId id);
+  TierIndex last_tier() const noexcept { return static_cast<TierIndex>(tiers_ - 1); }
+  std::uint32_t BlocksFor(std::uint64_t tokens) const noexcept {
+    return static_cast<std::uint32_t>((tokens + block_tokens_ - 1) / block_tokens_);
+  }
+
+  // admission.cc
+  Outcome CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const;
+  void Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks,
+             bool partial, MatchResult& match);
+  void PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan);
+  void Classify(AdmitPlan& plan) const;
+  Outcome CheckLimits(std::uint64_t blocks, std::uint64_t table, std::uint32_t ns) const;
+  bool MakeRoom(const RoomRequest& room, const AdmitPlan& plan, Shortfall& shortfall);
+  SequenceData* NewSequence();
+  void FreeSequence(SequenceData& seq);
+  void TakeHits(AdmitPlan& plan, SequenceData& seq);
+  void TakeFresh(SequenceData& seq, std::uint32_t count);
+  void StartLoads(std::span<const BlockId> blocks, SequenceData* seq);
+  void FillAdmission(const SequenceData& seq, std::uint32_t prompt, Admission& admission);
+  void CountHits(const AdmitPlan& plan, std::uint32_t prompt, bool resume);
+  void CopyPartial(SequenceData& seq, BlockId source, std::uint32_t tokens);
+  void SetTable(SequenceData& seq, std::uint32_t from);
+  void FindMisses(const AdmitRequest& request, std::uint32_t ns, const AdmitPlan& plan);
+
+  // sequence_ops.cc
+  bool TailNeedsCopy(const SequenceData& seq) const noexcept;
+  void ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action);
+  void ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action);
+  void ReleaseNow(std::span<const BlockId> blocks, TailAction action);
+  void ReleasePublished(std::span<const BlockId> blocks);
+  void ReleaseLoading(std::span<const BlockId> blocks);
+  void NotifyPriorities(std::span<const BlockId> blocks);
+  void ReleasePrivate(BlockId block, TailAction action);
+  void FreePrivate(BlockId block);
+  void Discard(std::span<const BlockId> blocks);
+  void SetClaim(SequenceData& seq);
+  void EndTurn(SequenceData& seq);
+  void CutBack(SequenceData& seq, std::uint32_t position);
+
+  // publish.cc
+  void ActivateCommitted(SequenceData& seq, std::uint32_t from, std::uint32_t to);
+  void PublishCommitted(SequenceData& seq, Fence fence);
+  bool RecoverCursor(SequenceData& seq);
+  void Confirm(std::span<const BlockId> blocks);
+  const PrefixHash* ContentOf(const SequenceData& seq, std::uint32_t block) const noexcept;
+
+  // room.cc
+  std::uint32_t Available(const RoomRequest& room) const noexcept;
+  bool EnsureRoom(const RoomRequest& room, Shortfall& shortfall);
+  bool EnsureQuota(const RoomRequest& room);
+  void RegisterDemand(const RoomRequest& room, std::uint32_t missing);
+  void EraseDemand(RequestId request, SessionId session);
+  Demand* FindDemand(RequestId request, SessionId session) noexcept;
+  void Grant(std::uint32_t slots);
+  void TrimGrants();
+  void PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
+                   std::vector<BlockId>& out);
+  BlockId AcceptCandidate(BlockId candidate, TierIndex tier, const VictimFilter* filter);
+  void Unchoose(std::span<const BlockId> blocks, TierIndex tier);
+  void EvictChosen(std::span<const BlockId> blocks, TierIndex tier);
+  void EvictBatch(std::span<const BlockId> blocks, TierIndex tier);
+  void DropEverywhere(std::span<const BlockId> blocks, EvictReason reason);
+  void Vanish(BlockId block);  // last copy gone: out of the index, id freed
+  std::uint32_t ReclaimStale(std::uint32_t n, EvictReason reason = EvictReason::kInvalidated);
+  std::uint32_t ReclaimOrphans(std::uint32_t n);
+  std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
+  bool SlotsGrantable(TierIndex tier) const noexcept;
+
+  // copies.cc: one copy of one block, with every account that follows from it
+  bool AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns);
+  void CommitCopy(BlockId block, TierIndex tier);
+  SlotId DetachCopy(BlockId block, TierIndex tier, bool quarantine = false);
+  void NotifyCopy(BlockId block, TierIndex tier, CopyState state);
+  void OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bool overwritten);
+  void ForgetDeviceWork(SlotId slot);
+  bool CanQueueCopy(BlockId source) const noexcept;
+  void QueueCopy(BlockId source, BlockId destination, std::uint32_t tokens);
+  void LogEvent(EventKind kind, BlockId block, TierIndex tier, EvictReason reason, bool edge);
+  std::uint32_t NamespaceOf(BlockId block) const noexcept;
+
+  // transfers.cc
+  Transfer& NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls);
+  bool StartCopyDown(BlockId block, TierIndex from, TransferClass cls, bool release);
+  void Pump();
+  void Harvest();
+  void Complete(Transfer& transfer, TransferResult result);
+  void CompleteLoad(Transfer& transfer, bool ok);
+  void CompleteCopyDown(Transfer& transfer, bool ok);
+  void ReleaseCopied();
+  void FinishRelease(BlockId block, TierIndex tier);
+  void FailLoad(BlockId block, TierIndex source, bool drop_source);
+  void ExpireTransfers();
+  void CancelLoads(std::span<const BlockId> blocks);
+  void AfterUnpin(BlockId block);
+  void AdvanceLoads();
+  Transfer* LoadOf(BlockId block) noexcept;
+
+  // poll.cc
+  void ServeDemands();
+  void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
+  void DropForDemands();
+  void ExpireDemands();
+  void ProgressResize();
+  std::uint32_t ShortfallOf(TierIndex tier) const noexcept;
+
+  ManagerOptions options_;
+  Control* control_;
+  TierIndex tiers_ = 0;
+  std::uint32_t block_tokens_ = 0;
+  std::uint32_t layers_ = 1;
+  std::uint64_t block_bytes_ = 0;
+  std::uint32_t table_capacity_ = 0;
+  bool inline_work_ = true;
+  std::uint64_t epoch_ = 0;
+
+  std::vector<TierBinding> bindings_;
+  std::unique_ptr<BlockPool> pool_;
+  std::unique_ptr<PrefixIndex> index_;
+  std::vector<std::unique_ptr<EvictionPolicy>> policies_;
+  std::unique_ptr<Migrator> migrator_;
+  std::unique_ptr<TransferEngine> engine_;
+  Observer* observer_ = nullptr;
+
+  std::vector<std::unique_ptr<SequenceData>> sequences_;
+  std::vector<std::uint32_t> free_sequences_;
+  std::uint64_t next_serial_ = 1;
+  std::vector<std::uint32_t> loading_;  // sequences with loads
+
+  std::vector<NamespaceData> namespaces_;
+  absl::flat_hash_map<std::string, std::uint32_t> tenants_;
+  bool quotas_ = false;
+  std::vector<std::uint32_t> block_ns_;       // by block, kept while a quota is set
+  std::vector<std::uint16_t> slot_tenant_;    // by HBM slot: last owner's tenant + 1
+  std::uint32_t epoch_sweep_ = 0;
+
+  absl::flat_hash_map<std::uint64_t, std::uint32_t> session_index_;
+  std::vector<SessionSignals> sessions_;
+  std::vector<std::uint32_t> session_sequences_;  // live sequences per session
+  std::vector<std::uint32_t> free_sessions_;
+  std::uint32_t session_sweep_ = 0;
+
+  std::deque<Timeline> timelines_;
+  std::vector<Demand> demands_;
+  std::uint64_t next_demand_ = 0;
+
+  std::vector<Transfer> transfers_;
+  std::vector<std::uint32_t> free_transfers_;
+  std::vector<std::uint32_t> unsubmitted_;
+  std::uint32_t active_transfers_ = 0;
+  absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
+  std::array<std::uint32_t, kMaxTiers> leaving_{};       // copies in flight that free a slot
+  std::array<std::uint32_t, kMaxTiers> in_flight_{};     // slots a transfer reads or writes
+  std::array<std::uint32_t, kMaxTiers> lower_short_{};   // slots a copy down could not get
+  std::array<std::uint32_t, kMaxTiers> copy_failures_{}; // in a row, by destination
+  std::vector<std::pair<BlockRef, TierIndex>> copied_;   // copied down, waiting to be released
+  TimePoint next_deadline_ = kNever;
+  std::uint32_t shrinking_ = 0;  // bit per tier
+
+  struct QueuedCopy {
+    BlockId source;
+    BlockId destination;
+    SlotId from;
+    SlotId to;
+    std::uint32_t tokens;
+  };
+  std::vector<QueuedCopy> device_copies_;
+  std::vector<SlotId> device_zeros_;
+
+  std::vector<BlockRef> orphans_;
+  bool want_misses_ = false;
+  bool want_claims_ = false;
+  std::unique_ptr<DigestScheme> digests_;   // only for policies that want misses
+  std::vector<PrefixHash> misses_;          // of the request being planned
+  std::uint64_t tick_ = 0;                  // order of releases
+  std::uint32_t stale_hint_ = 0;  // trees retired, not yet known to be empty
+
+  std::vector<Event> events_;  // ring
+  std::uint64_t event_number_ = 0;
+  std::uint64_t event_drained_ = 0;
+
+  SchedulingSignals signals_;
+  std::array<TierSignals, kMaxTiers> tier_signals_{};
+  std::vector<LinkSignals> link_signals_;
+  std::array<std::uint64_t, kMaxTiers> admitted_slots_{};
+  TimePoint forecast_at_{};
+
+  ManagerStats stats_;
+
+  // Scratch, reused so that the hot path does not allocate.
+  AdmitPlan plan_;
+  MatchResult match_;
+  std::vector<BlockId> victims_, candidates_, changed_, scratch_, demoted_, dropped_, revived_,
+      lost_;
+  std::vector<Completion> completions_;
+  std::vector<CopyRequest> requests_;
+  std::vector<PlannedCopy> copies_;
+  StepWork scratch_work_;
+};
+
+}  // namespace tidepool::internal

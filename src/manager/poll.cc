@@ -1,0 +1,187 @@
+// Poll: harvest, expire, serve demands through the migrator, reclaim. Each part is bounded.
+#include <algorithm>
+
+#include "src/manager/core.h"
+
+namespace tidepool::internal {
+namespace {
+
+constexpr std::uint32_t kStalePerPoll = 1024;   // blocks of dropped trees given back
+constexpr std::uint32_t kSpacesPerPoll = 64;    // namespaces checked for an old epoch
+constexpr std::uint32_t kCopiesPerPoll = 4096;  // background copies started per tier
+
+}  // namespace
+
+/// What the migrator may ask, bound to one Poll.
+class PlanContext final : public MigrationContext {
+ public:
+  explicit PlanContext(ManagerCore* core)
+      : core_(core), view_(core->pool_.get(), core->index_.get()) {}
+  const BlockView& blocks() const noexcept override { return view_; }
+  std::uint32_t Shortfall(TierIndex tier) const noexcept override {
+    return core_->ShortfallOf(tier);
+  }
+  void NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) override;
+  /// Victims that the planner was shown and did not use.
+  void ReturnUnused(TierIndex tier);
+
+ private:
+  std::vector<BlockId> shown_;
+  ManagerCore* core_;
+  BlockView view_;
+};
+
+void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) {
+  class Dirty final : public VictimFilter {
+   public:
+    Dirty(const BlockPool* pool, TierIndex t) : pool_(pool), tier_(t) {}
+    bool Allows(BlockId b) const noexcept override { return !pool_->Clean(b, tier_); }
+
+   private:
+    const BlockPool* pool_;
+    TierIndex tier_;
+  } dirty(core_->pool_.get(), tier);
+  const std::size_t before = out.size();
+  core_->PlanVictims(tier, std::min(n, kCopiesPerPoll), &dirty, out);
+  shown_.insert(shown_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+}
+
+void PlanContext::ReturnUnused(TierIndex tier) {
+  for (const BlockId b : shown_) {
+    if (core_->pool_->Has(b, word::kChosen) && core_->pool_->pins(b) == 0) {
+      core_->Unchoose({&b, 1}, tier);
+    }
+  }
+  shown_.clear();
+}
+
+// Slots of a tier that are waited for and that no copy in flight will free.
+std::uint32_t ManagerCore::ShortfallOf(TierIndex tier) const noexcept {
+  std::uint32_t wanted = tier == kHbmTier ? 0 : lower_short_[tier];
+  if (tier == kHbmTier) {
+    for (const Demand& d : demands_) wanted += d.need - std::min(d.need, d.granted);
+  }
+  return wanted - std::min(wanted, leaving_[tier]);
+}
+
+void ManagerCore::ExpireDemands() {
+  if (demands_.empty()) return;
+  std::erase_if(demands_, [&](const Demand& d) { return d.expiry < signals_.now; });
+  TrimGrants();
+}
+
+void ManagerCore::ServeDemands() {
+  lower_short_.fill(0);
+  PlanContext context(this);
+  for (TierIndex t = 0; t + 1 < tiers_; ++t) {
+    copies_.clear();
+    migrator_->Plan(t, context, signals_, copies_);
+    if (!copies_.empty()) ExecutePlan(t, copies_);
+    context.ReturnUnused(t);
+  }
+  if (ShortfallOf(kHbmTier) != 0) DropForDemands();
+}
+
+// Starts as many of the planned copies as the tier below has slots for.
+void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan) {
+  const auto below = static_cast<TierIndex>(tier + 1);
+  auto wanted = static_cast<std::uint32_t>(plan.size());
+  std::uint32_t room = AcquireLower(below, wanted);
+  for (const PlannedCopy& copy : plan) {
+    const bool fits = room != 0 && copy.from == tier && copy.to == below &&
+                      pool_->pins(copy.block) == 0 &&
+                      StartCopyDown(copy.block, tier, copy.transfer_class, copy.release);
+    if (fits) {
+      --room;
+      --wanted;
+      if (!copy.release && pool_->Has(copy.block, word::kChosen)) Unchoose({&copy.block, 1}, tier);
+    } else if (pool_->Has(copy.block, word::kChosen)) {
+      Unchoose({&copy.block, 1}, tier);
+    }
+  }
+  lower_short_[below] = SlotsGrantable(below) ? wanted : 0;
+}
+
+// Nothing below can take a copy and nothing in flight will change that: what is demanded is worth
+// more than what would be lost.
+void ManagerCore::DropForDemands() {
+  for (TierIndex t = 0; t < tiers_; ++t) {
+    if (leaving_[t] != 0) return;
+  }
+  if (lower_short_[1] == 0 && SlotsGrantable(1)) return;  // there was nothing to copy
+  const std::uint32_t missing = ShortfallOf(kHbmTier);
+  victims_.clear();
+  PlanVictims(kHbmTier, missing, nullptr, victims_);
+  std::erase_if(victims_, [&](BlockId b) {
+    const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
+                          !index_->IsResidentTail(b, last_tier());
+    if (interior) Unchoose({&b, 1}, kHbmTier);
+    return interior;
+  });
+  const auto n = static_cast<std::uint32_t>(victims_.size());
+  EvictChosen(victims_, kHbmTier);
+  Grant(n);
+}
+
+void ManagerCore::Poll() {
+  BindThread();
+  signals_.now = Now();
+  Harvest();
+  ExpireTransfers();
+  ExpireDemands();
+  RefreshSignals();
+  for (const auto& policy : policies_) policy->OnTimeAdvanced(signals_);
+  if (tiers_ > 1) ServeDemands();
+  if (stale_hint_ != 0) ReclaimStale(kStalePerPoll);
+  const auto spaces = static_cast<std::uint32_t>(namespaces_.size());
+  for (std::uint32_t i = 0; i < kSpacesPerPoll && epoch_sweep_ < spaces; ++i, ++epoch_sweep_) {
+    NamespaceData& ns = namespaces_[epoch_sweep_];
+    if (ns.root.valid() && ns.root_epoch != epoch_) Root(epoch_sweep_);
+  }
+  ProgressResize();
+  SweepSessions();
+  if (!unsubmitted_.empty()) Pump();
+}
+
+Status ManagerCore::Resize(TierIndex tier, std::uint32_t slots) {
+  BindThread();
+  if (tier >= tiers_) {
+    return absl::OutOfRangeError("tier " + std::to_string(tier) + " does not exist");
+  }
+  if (Status s = pool_->Resize(tier, slots); !s.ok()) return s;
+  policies_[tier]->Attach(BlockView(pool_.get(), index_.get()), tier, slots);
+  shrinking_ |= 1u << tier;
+  ProgressResize();
+  return absl::OkStatus();
+}
+
+// A shrinking tier is emptied above its limit: what can leave now leaves, the rest is tried again.
+void ManagerCore::ProgressResize() {
+  for (TierIndex t = 0; shrinking_ != 0 && t < tiers_; ++t) {
+    if (((shrinking_ >> t) & 1u) == 0) continue;
+    const std::vector<BlockId> beyond = pool_->BlocksBeyondLimit(t);
+    if (beyond.empty()) {
+      shrinking_ &= ~(1u << t);
+      continue;
+    }
+    victims_.clear();
+    const bool last = t == last_tier();
+    for (const BlockId b : beyond) {
+      // Everything below it goes first; then the block itself.
+      for (BlockId v = AcceptCandidate(b, t, nullptr); v.valid();
+           v = AcceptCandidate(b, t, nullptr)) {
+        if (!last && !pool_->Clean(v, t) && !index_->IsResidentTail(v, last_tier())) break;
+        if (pool_->Has(v, word::kPublished)) {
+          index_->MarkChosen(v, t);
+        } else {
+          pool_->SetFlag(v, word::kChosen);
+        }
+        victims_.push_back(v);
+        if (v == b) break;
+      }
+    }
+    EvictChosen(victims_, t);
+  }
+}
+
+}  // namespace tidepool::internal

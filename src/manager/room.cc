@@ -1,0 +1,435 @@
+// Room in HBM and below: victims in the policy's order, mapped to tails, planned before anything
+// is evicted; and the ledger of demands that could not be met.
+#include <algorithm>
+
+#include "src/manager/core.h"
+
+namespace tidepool::internal {
+namespace {
+
+constexpr std::uint32_t kEvictBatch = 64;      // blocks whose cache misses overlap
+constexpr std::uint32_t kStaleBound = 4096;    // dead blocks given back in one go
+constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier counts as refusing
+
+/// Victims that lose nothing by leaving. In a single tier that is every block.
+class CleanFilter final : public VictimFilter {
+ public:
+  CleanFilter(const BlockPool* pool, TierIndex tier, bool last)
+      : pool_(pool), tier_(tier), last_(last) {}
+  bool Allows(BlockId block) const noexcept override {
+    return last_ || pool_->Clean(block, tier_);
+  }
+
+ private:
+  const BlockPool* pool_;
+  TierIndex tier_;
+  bool last_;
+};
+
+/// Last copies whose loss costs less than a reload and the wait for it.
+class CheapFilter final : public VictimFilter {
+ public:
+  CheapFilter(const BlockPool* pool, const PrefixIndex* index, CostModel cost, double reload_s)
+      : pool_(pool), index_(index), cost_(cost), reload_s_(reload_s) {}
+  bool Allows(BlockId block) const noexcept override {
+    if (!pool_->Has(block, word::kPublished)) return true;  // at most one block of tokens
+    return !pool_->Clean(block, kHbmTier) &&
+           cost_.BlockSeconds(index_->Position(block) * pool_->block_tokens()) <= reload_s_;
+  }
+
+ private:
+  const BlockPool* pool_;
+  const PrefixIndex* index_;
+  CostModel cost_;
+  double reload_s_;
+};
+
+/// Only blocks of tenants over their share, on top of another filter.
+class ShareFilter final : public VictimFilter {
+ public:
+  ShareFilter(const std::vector<NamespaceData>* namespaces, const std::vector<std::uint32_t>* owner,
+              TierIndex tier, std::uint32_t only, const VictimFilter* next)
+      : namespaces_(namespaces), owner_(owner), tier_(tier), only_(only), next_(next) {}
+  bool Allows(BlockId block) const noexcept override {
+    const std::uint32_t ns = (*owner_)[block.value()];
+    const NamespaceData& data = (*namespaces_)[ns];
+    const bool over = data.quota[tier_].soft != 0 && data.used[tier_] > data.quota[tier_].soft;
+    return (only_ != kNone ? ns == only_ : over) && next_->Allows(block);
+  }
+
+ private:
+  const std::vector<NamespaceData>* namespaces_;
+  const std::vector<std::uint32_t>* owner_;
+  TierIndex tier_;
+  std::uint32_t only_;
+  const VictimFilter* next_;
+};
+
+bool SameKey(const Demand& d, RequestId request, SessionId session) {
+  if (d.request.valid() || request.valid()) return d.request == request;
+  return d.session.valid() && d.session == session;
+}
+
+}  // namespace
+
+// --- Demands. ---
+
+Demand* ManagerCore::FindDemand(RequestId request, SessionId session) noexcept {
+  for (Demand& d : demands_) {
+    if (SameKey(d, request, session)) return &d;
+  }
+  return nullptr;
+}
+
+// Free slots that this request may take: less what is set aside for others as strong as it.
+std::uint32_t ManagerCore::Available(const RoomRequest& room) const noexcept {
+  const std::uint32_t free = pool_->free_slots(kHbmTier);
+  if (demands_.empty()) return free;
+  std::uint32_t reserved = 0;
+  for (const Demand& d : demands_) {
+    if (SameKey(d, room.request, room.session)) continue;
+    const bool yields = room.running ? d.priority > room.priority : d.priority >= room.priority;
+    if (yields) reserved += d.granted;
+  }
+  return free - std::min(free, reserved);
+}
+
+void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing) {
+  if (!room.request.valid() && !room.session.valid()) return;  // nobody to set slots aside for
+  Demand* d = FindDemand(room.request, room.session);
+  if (d == nullptr) {
+    demands_.emplace_back();
+    d = &demands_.back();
+    d->request = room.request;
+    d->session = room.session;
+    d->order = next_demand_++;
+  }
+  d->priority = room.priority;
+  d->need = d->granted + missing;
+  d->expiry = signals_.now + options_.demand_ttl;
+}
+
+void ManagerCore::EraseDemand(RequestId request, SessionId session) {
+  if (demands_.empty()) return;
+  std::erase_if(demands_, [&](const Demand& d) { return SameKey(d, request, session); });
+  TrimGrants();
+}
+
+void ManagerCore::CancelDemand(RequestId request, SessionId session) {
+  EraseDemand(request, session);
+}
+
+// Slots that write-back has freed go to the strongest demand, the oldest among equals.
+void ManagerCore::Grant(std::uint32_t slots) {
+  while (slots != 0) {
+    Demand* best = nullptr;
+    for (Demand& d : demands_) {
+      if (d.granted >= d.need) continue;
+      if (best == nullptr || d.priority > best->priority ||
+          (d.priority == best->priority && d.order < best->order)) {
+        best = &d;
+      }
+    }
+    if (best == nullptr) return;
+    const std::uint32_t n = std::min(slots, best->need - best->granted);
+    best->granted += n;
+    slots -= n;
+  }
+}
+
+// A stronger request may have taken slots that were set aside: the weakest demand loses first.
+void ManagerCore::TrimGrants() {
+  std::uint64_t granted = 0;
+  for (const Demand& d : demands_) granted += d.granted;
+  while (granted > pool_->free_slots(kHbmTier)) {
+    Demand* weakest = nullptr;
+    for (Demand& d : demands_) {
+      if (d.granted == 0) continue;
+      if (weakest == nullptr || d.priority < weakest->priority ||
+          (d.priority == weakest->priority && d.order > weakest->order)) {
+        weakest = &d;
+      }
+    }
+    const auto over = static_cast<std::uint32_t>(granted - pool_->free_slots(kHbmTier));
+    const std::uint32_t n = std::min(over, weakest->granted);
+    weakest->granted -= n;
+    granted -= n;
+  }
+}
+
+// --- Room in HBM. ---
+
+bool ManagerCore::EnsureQuota(const RoomRequest& room) {
+  NamespaceData& data = namespaces_[room.ns];
+  const std::uint32_t hard = data.quota[kHbmTier].hard;
+  if (hard == 0 || data.used[kHbmTier] + room.slots <= hard) return true;
+  const std::uint32_t excess = data.used[kHbmTier] + room.slots - hard;
+  const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
+  const ShareFilter own(&namespaces_, &block_ns_, kHbmTier, room.ns, &clean);
+  victims_.clear();
+  PlanVictims(kHbmTier, excess, &own, victims_);
+  if (victims_.size() < excess) {
+    Unchoose(victims_, kHbmTier);
+    return false;
+  }
+  EvictChosen(victims_, kHbmTier);
+  return true;
+}
+
+bool ManagerCore::EnsureRoom(const RoomRequest& room, Shortfall& shortfall) {
+  if (quotas_ && !EnsureQuota(room)) {
+    shortfall = {.needed = room.slots, .available = 0, .evictable = pool_->evictable()};
+    return false;
+  }
+  if (room.slots > pool_->free_blocks()) ReclaimOrphans(kNone);  // tombstones keep ids
+  if (room.slots > pool_->free_blocks()) return false;
+  if (room.slots <= Available(room)) return true;
+  if (stale_hint_ != 0) ReclaimStale(room.slots - Available(room));
+  if (!orphans_.empty() && room.slots > Available(room)) {
+    ReclaimOrphans(room.slots - Available(room));
+  }
+  const std::uint32_t available = Available(room);
+  if (room.slots <= available) return true;
+  const std::uint32_t missing = room.slots - available;
+
+  victims_.clear();
+  const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
+  if (tiers_ == 1 ? pool_->evictable() >= missing : pool_->evictable_clean() != 0) {
+    if (quotas_) {
+      const ShareFilter over(&namespaces_, &block_ns_, kHbmTier, kNone, &clean);
+      PlanVictims(kHbmTier, missing, &over, victims_);
+    }
+    if (victims_.size() < missing) {
+      PlanVictims(kHbmTier, missing - static_cast<std::uint32_t>(victims_.size()), &clean, victims_);
+    }
+  }
+  const std::size_t clean_victims = victims_.size();
+  if (clean_victims < missing && tiers_ > 1 && options_.recompute.known()) {
+    const Duration reload = engine_->EstimateCost(kHbmTier, 1, block_bytes_).time +
+                            engine_->EstimateCost(1, kHbmTier, block_bytes_).time;
+    const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute,
+                            std::chrono::duration<double>(reload).count());
+    PlanVictims(kHbmTier, missing - static_cast<std::uint32_t>(victims_.size()), &cheap, victims_);
+    std::erase_if(victims_, [&](BlockId b) {  // a last copy may leave only behind everything else
+      const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
+                            !index_->IsResidentTail(b, last_tier());
+      if (interior) Unchoose({&b, 1}, kHbmTier);
+      return interior;
+    });
+  }
+  if (victims_.size() < missing) {
+    shortfall = {.needed = room.slots,
+                 .available = available,
+                 .evictable = pool_->evictable(),
+                 .in_flight = leaving_[kHbmTier]};
+    Unchoose(victims_, kHbmTier);
+    RegisterDemand(room, missing - static_cast<std::uint32_t>(clean_victims));
+    return false;
+  }
+  EvictChosen(victims_, kHbmTier);
+  return true;
+}
+
+// --- Victims. ---
+
+// The block that leaves when a policy names `candidate`, or an invalid id.
+BlockId ManagerCore::AcceptCandidate(BlockId candidate, TierIndex tier,
+                                     const VictimFilter* filter) {
+  BlockId b = candidate;
+  if (pool_->Has(b, word::kPublished) && !options_.tiers[tier].holes_allowed) {
+    const bool duplicate = tier != kHbmTier && pool_->best_tier(b) < tier;
+    if (!duplicate && !index_->IsResidentTail(b, tier)) b = index_->ResidentTail(b, tier);
+    if (!b.valid()) return b;
+  }
+  if (!pool_->Evictable(b, tier) || (filter != nullptr && !filter->Allows(b))) return BlockId();
+  return b;
+}
+
+// Appends up to `n` victims of `tier` to `out`, marked chosen. Evicts nothing.
+void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
+                              std::vector<BlockId>& out) {
+  std::uint32_t ask = n;
+  std::uint32_t got = 0;
+  while (got < n) {
+    candidates_.clear();
+    policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
+                                   candidates_);
+    const std::uint32_t before = got;
+    for (std::size_t i = 0; i < candidates_.size() && got < n; ++i) {
+      if (i + 8 < candidates_.size()) index_->PrefetchNode(candidates_[i + 8]);
+      const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
+      if (!b.valid()) continue;
+      if (pool_->Has(b, word::kPublished)) {
+        index_->MarkChosen(b, tier);
+      } else {
+        pool_->SetFlag(b, word::kChosen);
+      }
+      out.push_back(b);
+      ++got;
+    }
+    if (got != before) {
+      ask = n - got;
+      continue;
+    }
+    if (candidates_.size() < ask) return;  // the policy has no more to offer
+    ask *= 2;                              // all of these stand in front of protected blocks
+  }
+}
+
+void ManagerCore::Unchoose(std::span<const BlockId> blocks, TierIndex tier) {
+  for (const BlockId b : blocks) {
+    if (pool_->Has(b, word::kPublished)) {
+      index_->UnmarkChosen(b, tier);
+    } else {
+      pool_->ClearFlag(b, word::kChosen);
+    }
+  }
+}
+
+void ManagerCore::EvictChosen(std::span<const BlockId> blocks, TierIndex tier) {
+  while (!blocks.empty()) {
+    const std::size_t n = std::min<std::size_t>(blocks.size(), kEvictBatch);
+    EvictBatch(blocks.first(n), tier);
+    blocks = blocks.subspan(n);
+  }
+}
+
+// Victims that still have a copy elsewhere lose this one; the others are gone.
+void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
+  demoted_.clear();
+  dropped_.clear();
+  for (const BlockId b : blocks) index_->PrefetchForRemoval(b);
+  for (const BlockId b : blocks) {
+    ((pool_->valid_mask(b) & ~(1u << tier)) != 0 ? demoted_ : dropped_).push_back(b);
+  }
+  stats_.evicted[tier] += blocks.size();
+  Unchoose(blocks, tier);
+  if (!demoted_.empty()) {
+    if (tier == kHbmTier) {
+      pool_->Transition(demoted_, {.to = Phase::kOffloaded,
+                                   .cause = Cause::kEvict,
+                                   .via = Phase::kCandidate,
+                                   .via_cause = Cause::kSelectVictim});
+    }
+    policies_[tier]->OnEvicted(demoted_, EvictReason::kDemoted);
+    for (const BlockId b : demoted_) {
+      LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
+      DetachCopy(b, tier);
+      if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
+      if (tiers_ > 1) NotifyCopy(b, tier, CopyState::kAbsent);
+    }
+  }
+  if (dropped_.empty()) return;
+  stats_.dropped_blocks += dropped_.size();
+  if (tier != last_tier()) stats_.dropped_dirty += dropped_.size();
+  pool_->Transition(dropped_, tier == kHbmTier
+                                  ? BlockPool::Move{.to = Phase::kFree,
+                                                    .cause = Cause::kDrop,
+                                                    .via = Phase::kCandidate,
+                                                    .via_cause = Cause::kSelectVictim}
+                                  : BlockPool::Move{.to = Phase::kFree, .cause = Cause::kDrop});
+  policies_[tier]->OnEvicted(dropped_, EvictReason::kCapacity);
+  for (const BlockId b : dropped_) {
+    LogEvent(EventKind::kRemoved, b, tier, EvictReason::kCapacity, true);
+    DetachCopy(b, tier);
+    Vanish(b);
+  }
+}
+
+// The last copy is gone and so is the phase: out of the index, and the id is free again. What
+// stood below becomes orphaned.
+void ManagerCore::Vanish(BlockId block) {
+  if (!pool_->Has(block, word::kPublished)) {
+    pool_->ClearFlag(block, word::kAbandoned);
+    pool_->FreeId(block);
+    return;
+  }
+  lost_.clear();
+  if (index_->Remove(block, &lost_)) pool_->FreeId(block);
+  for (const BlockId orphan : lost_) orphans_.push_back(pool_->ref(orphan));
+}
+
+// Every copy of unprotected blocks, tails first.
+void ManagerCore::DropEverywhere(std::span<const BlockId> blocks, EvictReason reason) {
+  for (const BlockId b : blocks) {
+    const std::uint32_t copies = pool_->valid_mask(b);
+    pool_->Transition({&b, 1}, {.to = Phase::kFree, .cause = Cause::kInvalidate});
+    for (TierIndex t = 0; t < tiers_; ++t) {
+      if (((copies >> t) & 1u) == 0) continue;
+      LogEvent(EventKind::kRemoved, b, t, reason, (copies >> (t + 1)) == 0);
+      policies_[t]->OnEvicted({&b, 1}, reason);
+      DetachCopy(b, t);
+      ++stats_.evicted[t];
+    }
+    ++stats_.dropped_blocks;
+    Vanish(b);
+  }
+}
+
+// Blocks of dropped namespaces and old epochs. Returns how many HBM slots that freed.
+std::uint32_t ManagerCore::ReclaimStale(std::uint32_t n, EvictReason reason) {
+  const std::uint32_t before = pool_->free_slots(kHbmTier);
+  for (std::uint32_t i = 0; i < kStaleBound || n == kNone; ++i) {
+    if (pool_->free_slots(kHbmTier) - before >= n) break;
+    const BlockId b = index_->NextStale();
+    if (!b.valid()) {
+      stale_hint_ = 0;
+      break;
+    }
+    DropEverywhere({&b, 1}, reason);
+  }
+  return pool_->free_slots(kHbmTier) - before;
+}
+
+std::uint32_t ManagerCore::ReclaimOrphans(std::uint32_t n) {
+  const std::uint32_t before = pool_->free_slots(kHbmTier);
+  std::vector<BlockRef> busy;
+  while (!orphans_.empty() && pool_->free_slots(kHbmTier) - before < n) {
+    const BlockRef ref = orphans_.back();  // deepest first
+    orphans_.pop_back();
+    if (!pool_->alive(ref) || !pool_->Has(ref.block, word::kOrphan)) continue;
+    if (pool_->holds(ref.block) != 0 || pool_->pins(ref.block) != 0 ||
+        pool_->Has(ref.block, word::kExcluded | word::kChosen)) {
+      busy.push_back(ref);
+      continue;
+    }
+    DropEverywhere({&ref.block, 1}, EvictReason::kInvalidated);
+  }
+  orphans_.insert(orphans_.end(), busy.rbegin(), busy.rend());
+  return pool_->free_slots(kHbmTier) - before;
+}
+
+std::uint32_t ManagerCore::Evict(TierIndex tier, std::uint32_t blocks) {
+  BindThread();
+  if (tier >= tiers_) return 0;
+  StampSignals();
+  misses_.clear();
+  victims_.clear();
+  if (stale_hint_ != 0) ReclaimStale(blocks);
+  const CleanFilter clean(pool_.get(), tier, tier == last_tier());
+  PlanVictims(tier, blocks, &clean, victims_);
+  const auto n = static_cast<std::uint32_t>(victims_.size());
+  EvictChosen(victims_, tier);
+  return n;
+}
+
+// --- Room below HBM. ---
+
+bool ManagerCore::SlotsGrantable(TierIndex tier) const noexcept {
+  return copy_failures_[tier] < kMaxCopyFailures;
+}
+
+// Slots of a lower tier that can be had now, up to `n`: free ones, then clean victims.
+std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
+  if (!SlotsGrantable(tier)) return 0;
+  if (pool_->free_slots(tier) < n) {
+    const std::uint32_t missing = n - pool_->free_slots(tier);
+    std::vector<BlockId> victims;
+    const CleanFilter clean(pool_.get(), tier, tier == last_tier());
+    PlanVictims(tier, missing, &clean, victims);
+    EvictChosen(victims, tier);
+  }
+  return std::min(n, pool_->free_slots(tier));
+}
+
+}  // namespace tidepool::internal

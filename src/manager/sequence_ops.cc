@@ -1,0 +1,429 @@
+// Append, truncate, fork, window, pause, preempt, finish: what a running sequence may do, and how
+// its blocks are let go of once the device can no longer touch them.
+#include <algorithm>
+
+#include "src/manager/core.h"
+
+namespace tidepool::internal {
+
+// --- Growing and shrinking. ---
+
+// Writing behind the last token must not be seen by others, nor disturb a copy of the whole block.
+bool ManagerCore::TailNeedsCopy(const SequenceData& seq) const noexcept {
+  if (seq.tokens.size() % block_tokens_ == 0) return false;
+  const BlockId tail = seq.blocks[seq.tokens.size() / block_tokens_];
+  return pool_->Has(tail, word::kPublished) || pool_->holds(tail) > 1 ||
+         (pool_->writing_mask(tail) & ~1u) != 0;
+}
+
+Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
+  if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
+  const std::uint64_t length = seq.tokens.size() + tokens.size();
+  if (length > (1u << 30)) return Outcome::kNeverFits;
+  const std::uint32_t blocks = BlocksFor(length);
+  const auto have = static_cast<std::uint32_t>(seq.blocks.size());
+  const bool copy = !tokens.empty() && TailNeedsCopy(seq);
+  if (blocks > have || copy) {
+    BindThread();
+    const std::uint32_t grow = blocks > have ? blocks - have : 0;
+    const Outcome limit = CheckLimits(blocks - seq.dropped, blocks, seq.ns.value());
+    if (limit != Outcome::kOk) return limit;
+    if (copy && !CanQueueCopy(seq.blocks[seq.tokens.size() / block_tokens_])) return Outcome::kBusy;
+    const RoomRequest room{.slots = grow + (copy ? 1 : 0),
+                           .priority = seq.priority,
+                           .request = seq.request,
+                           .session = seq.session_id,
+                           .ns = seq.ns.value(),
+                           .running = true};
+    if (room.slots > Available(room) || room.slots > pool_->free_blocks() || quotas_) {
+      if (active_transfers_ != 0) Harvest();
+      Shortfall shortfall;
+      misses_.clear();
+      if (!EnsureRoom(room, shortfall)) return Outcome::kBusy;
+      EraseDemand(seq.request, seq.session_id);
+    }
+    if (copy) {
+      const auto at = static_cast<std::uint32_t>(seq.tokens.size()) / block_tokens_;
+      const BlockId old = seq.blocks[at];
+      std::vector<BlockId> rest(seq.blocks.begin() + at + 1, seq.blocks.end());
+      seq.blocks.resize(at);
+      TakeFresh(seq, 1);
+      seq.blocks.insert(seq.blocks.end(), rest.begin(), rest.end());
+      const auto used = static_cast<std::uint32_t>(seq.tokens.size()) % block_tokens_;
+      QueueCopy(old, seq.blocks[at], used);
+      if (seq.committed > at * block_tokens_) {
+        pool_->Transition({&seq.blocks[at], 1}, {.to = Phase::kActive, .cause = Cause::kCommit});
+      }
+      ReleaseFenced(seq, {old}, TailAction::kFree);
+      SetTable(seq, at);
+    }
+    TakeFresh(seq, grow);
+    SetTable(seq, have);
+    if (!demands_.empty()) TrimGrants();
+  }
+  seq.tokens.insert(seq.tokens.end(), tokens.begin(), tokens.end());
+  if (!tokens.empty()) seq.load_failed = false;
+  return Outcome::kOk;
+}
+
+Outcome ManagerCore::Truncate(SequenceData& seq, std::uint32_t n) {
+  if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
+  if (n > seq.tokens.size() || n < seq.dropped * block_tokens_) return Outcome::kBeyondLength;
+  if (seq.load_cursor < seq.loads.size() && n < seq.committed) return Outcome::kStillLoading;
+  seq.tokens.resize(n);
+  seq.committed = std::min(seq.committed, n);
+  seq.publish_blocks = std::min(seq.publish_blocks, n / block_tokens_);
+  ReleaseFrom(seq, BlocksFor(n), TailAction::kFree);
+  return Outcome::kOk;
+}
+
+ForkResult ManagerCore::Fork(SequenceData& parent) {
+  ForkResult result;
+  if (parent.state != SequenceState::kRunning) {
+    result.outcome = Outcome::kPaused;
+    return result;
+  }
+  if (parent.load_cursor < parent.loads.size()) {
+    result.outcome = Outcome::kStillLoading;
+    return result;
+  }
+  SequenceData* child = NewSequence();
+  if (child == nullptr) {
+    result.outcome = Outcome::kBusy;
+    return result;
+  }
+  const std::uint32_t blocks = BlocksFor(parent.committed);
+  child->blocks.assign(parent.blocks.begin(), parent.blocks.begin() + blocks);
+  const auto shared = std::span<const BlockId>(child->blocks).subspan(
+      std::min<std::size_t>(parent.dropped, blocks));
+  if (!shared.empty() &&
+      pool_->Transition(shared, {.to = Phase::kActive, .cause = Cause::kMatch, .hold = 1}) !=
+          Outcome::kOk) {
+    child->blocks.clear();
+    FreeSequence(*child);
+    result.outcome = Outcome::kBusy;
+    return result;
+  }
+  child->publish = parent.publish;
+  child->session = parent.session;
+  child->session_id = parent.session_id;
+  child->request = RequestId();
+  child->ns = parent.ns;
+  child->root = parent.root;
+  child->epoch = parent.epoch;
+  child->timeline = parent.timeline;
+  child->priority = parent.priority;
+  child->tokens.assign(parent.tokens.begin(), parent.tokens.begin() + parent.committed);
+  child->dropped = std::min(parent.dropped, blocks);
+  child->committed = parent.committed;
+  child->publish_blocks = parent.publish_blocks;
+  child->cursor = parent.cursor;
+  child->content = parent.content;
+  child->last_fence = parent.last_fence;
+  std::copy_n(parent.table.get(), blocks, child->table.get());
+  child->table_changed_from = 0;
+  ++child->table_version;
+  if (child->session != kNone) ++session_sequences_[child->session];
+  result.outcome = Outcome::kOk;
+  control_->Ref();
+  result.sequence.control_ = control_;
+  result.sequence.index_ = child->index;
+  result.sequence.generation_ = child->generation;
+  return result;
+}
+
+Outcome ManagerCore::DropLeading(SequenceData& seq, std::uint32_t blocks) {
+  if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
+  if (blocks < seq.dropped) return Outcome::kNotMonotonic;
+  if (blocks > seq.committed / block_tokens_ || blocks >= seq.blocks.size()) {
+    return Outcome::kBeyondLength;
+  }
+  if (seq.load_cursor < seq.loads.size()) return Outcome::kStillLoading;
+  std::vector<BlockId> gone(seq.blocks.begin() + seq.dropped, seq.blocks.begin() + blocks);
+  for (std::uint32_t i = seq.dropped; i < blocks; ++i) {
+    seq.blocks[i] = BlockId();
+    seq.table[i] = 0;
+  }
+  seq.table_changed_from = std::min(seq.table_changed_from, seq.dropped);
+  ++seq.table_version;
+  seq.dropped = blocks;
+  ReleaseFenced(seq, std::move(gone), TailAction::kFree);
+  return Outcome::kOk;
+}
+
+BlockTable ManagerCore::Table(SequenceData& seq) {
+  const BlockTable table{.slots = seq.table.get(),
+                         .size = static_cast<std::uint32_t>(seq.blocks.size()),
+                         .dropped = seq.dropped,
+                         .changed_from = seq.table_changed_from,
+                         .version = seq.table_version};
+  seq.table_changed_from = table.size;
+  return table;
+}
+
+// --- Ending a turn. ---
+
+Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
+  BindThread();
+  if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
+  EndTurn(seq);
+  if (seq.session != kNone) {
+    SessionSignals& session = sessions_[seq.session];
+    session.wait_class = hint.wait;
+    session.tool = hint.tool;
+    session.state = hint.wait == WaitClass::kUser      ? SessionState::kWaitingUser
+                    : hint.wait == WaitClass::kNetwork ? SessionState::kWaitingNetwork
+                                                       : SessionState::kWaitingTool;
+    const bool known = hint.expected_return != Duration::max();
+    session.expected_return =
+        !known ? kNever
+        : hint.expected_return > kNever - session.idle_since ? kNever
+                                                            : session.idle_since + hint.expected_return;
+    session.expected_return_log_sd = hint.expected_return_log_sd;
+  }
+  ReleaseFrom(seq, 0, TailAction::kKeep);
+  seq.state = SequenceState::kPaused;
+  return Outcome::kOk;
+}
+
+Outcome ManagerCore::Preempt(SequenceData& seq, PreemptMode mode) {
+  BindThread();
+  if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
+  EndTurn(seq);
+  if (seq.session != kNone) {
+    sessions_[seq.session].wait_class = WaitClass::kCapacity;
+    sessions_[seq.session].state = SessionState::kWaitingCapacity;
+  }
+  ++seq.preemptions;
+  const bool offload = mode == PreemptMode::kOffload && tiers_ > 1;
+  ReleaseFrom(seq, 0, offload ? TailAction::kOffload : TailAction::kFree);
+  seq.state = SequenceState::kPaused;
+  if (!unsubmitted_.empty()) Pump();
+  return Outcome::kOk;
+}
+
+Outcome ManagerCore::Finish(SequenceData& seq, Fence fence) {
+  BindThread();
+  if (!fence.done() && fence.timeline != seq.timeline) return Outcome::kInvalidArgument;
+  if (!fence.done() && (seq.last_fence.done() || seq.last_fence.step < fence.step)) {
+    seq.last_fence = fence;
+  }
+  if (seq.state == SequenceState::kRunning) {
+    EndTurn(seq);
+    ReleaseFrom(seq, 0, TailAction::kFree);
+  } else {
+    for (const SequenceData::PrivateBlock& p : seq.kept) {
+      if (pool_->alive(p.ref) && pool_->holds(p.ref.block) == 0) {
+        FreePrivate(p.ref.block);
+      } else if (pool_->alive(p.ref)) {
+        pool_->SetFlag(p.ref.block, word::kAbandoned);  // its release still waits for a fence
+      }
+    }
+  }
+  EraseDemand(seq.request, seq.session_id);
+  if (seq.session != kNone && --session_sequences_[seq.session] == 0 &&
+      sessions_[seq.session].state == SessionState::kCompleted) {
+    ForgetSession(seq.session);
+  }
+  ++stats_.finished;
+  FreeSequence(seq);
+  return Outcome::kOk;
+}
+
+// Claims the published path and starts the idle gap.
+void ManagerCore::EndTurn(SequenceData& seq) {
+  if (seq.session == kNone || sessions_[seq.session].state == SessionState::kCompleted) return;
+  SessionSignals& session = sessions_[seq.session];
+  session.idle_since = Now();
+  session.expected_return = kNever;
+  session.wait_class = WaitClass::kUnknown;
+  session.state = SessionState::kWaitingUser;
+  SetClaim(seq);
+}
+
+void ManagerCore::SetClaim(SequenceData& seq) {
+  if (!seq.publish || seq.publish_blocks == 0 || seq.epoch != epoch_ || !RecoverCursor(seq) ||
+      !seq.cursor.block.valid()) {
+    return;
+  }
+  SessionSignals& session = sessions_[seq.session];
+  const BlockId deepest = seq.cursor.block;
+  session.prefix_hash = pool_->digest(deepest);
+  session.blocks = seq.publish_blocks;
+  if (want_claims_) {
+    if (const BlockId old = index_->ClaimedTail(seq.session); old.valid()) {
+      scratch_.clear();
+      index_->AppendPath(old, scratch_);
+      for (const auto& policy : policies_) policy->OnUnclaimed(session, scratch_);
+    }
+    scratch_.clear();
+    index_->AppendPath(deepest, scratch_);
+    for (const auto& policy : policies_) policy->OnClaimed(session, scratch_);
+  }
+  changed_.clear();
+  index_->SetClaim(seq.session, deepest, seq.priority, &changed_);
+  NotifyPriorities(changed_);
+}
+
+void ManagerCore::NotifyPriorities(std::span<const BlockId> blocks) {
+  while (!blocks.empty()) {
+    const Priority priority = pool_->claim_priority(blocks.front());
+    std::size_t n = 1;
+    while (n < blocks.size() && pool_->claim_priority(blocks[n]) == priority) ++n;
+    for (const auto& policy : policies_) policy->OnPriorityChanged(blocks.first(n), priority);
+    blocks = blocks.subspan(n);
+  }
+}
+
+// --- Letting go of blocks. ---
+
+// Releases positions from `position` on. With kKeep and kOffload private committed blocks survive
+// without a holder and are remembered in seq.kept; private duplicates of published blocks do not.
+void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action) {
+  if (position >= seq.blocks.size()) return;
+  std::vector<BlockId> keep;
+  std::vector<BlockId> rest;
+  const std::uint32_t first = std::max(position, seq.dropped);
+  for (std::uint32_t i = first; i < seq.blocks.size(); ++i) {
+    const BlockId b = seq.blocks[i];
+    const bool kept = action != TailAction::kFree && !pool_->Has(b, word::kPublished) &&
+                      i >= seq.publish_blocks && i < BlocksFor(seq.committed) &&
+                      pool_->phase(b) == Phase::kActive;
+    (kept ? keep : rest).push_back(b);
+    if (kept) seq.kept.push_back({i, pool_->ref(b)});
+  }
+  seq.blocks.resize(position);
+  if (!seq.loads.empty()) {
+    std::erase_if(seq.loads, [&](const BlockRef& ref) {
+      return std::find(rest.begin(), rest.end(), ref.block) != rest.end();
+    });
+    seq.load_cursor = 0;
+    if (seq.loads.empty()) std::erase(loading_, seq.index);
+  }
+  seq.table_changed_from = std::min(seq.table_changed_from, position);
+  ++seq.table_version;
+  // Tails first: kept private blocks stand behind the published ones.
+  if (!keep.empty()) ReleaseFenced(seq, std::move(keep), action);
+  if (!rest.empty()) ReleaseFenced(seq, std::move(rest), TailAction::kFree);
+}
+
+void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks,
+                                TailAction action) {
+  if (Passed(seq.last_fence)) {
+    ReleaseNow(blocks, action);
+    return;
+  }
+  std::deque<Timeline::Release>& releases = TimelineOf(seq.last_fence.timeline).releases;
+  auto at = releases.end();
+  while (at != releases.begin() && std::prev(at)->step > seq.last_fence.step) --at;
+  releases.insert(at, {seq.last_fence.step, std::move(blocks), action});
+}
+
+void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action) {
+  std::size_t begin = 0;
+  while (begin < blocks.size()) {  // maximal spans of the same kind
+    const auto kind = [&](BlockId b) {
+      if (!pool_->Has(b, word::kPublished)) return 0;
+      return pool_->phase(b) == Phase::kReuse ? 1 : 2;
+    };
+    const int first = kind(blocks[begin]);
+    std::size_t end = begin + 1;
+    while (end < blocks.size() && kind(blocks[end]) == first) ++end;
+    const auto span = blocks.subspan(begin, end - begin);
+    if (first == 2) {
+      ReleasePublished(span);
+    } else if (first == 1) {
+      ReleaseLoading(span);
+    } else if (action == TailAction::kFree && std::all_of(span.begin(), span.end(), [&](BlockId b) {
+                 return pool_->holds(b) == 1 && pool_->pins(b) == 0 &&
+                        pool_->phase(b) != Phase::kReuse;
+               })) {
+      pool_->Transition(span, {.to = Phase::kFree, .cause = Cause::kAbandon, .hold = -1});
+      Discard(span);
+    } else {
+      for (const BlockId b : span) ReleasePrivate(b, action);
+    }
+    begin = end;
+  }
+}
+
+void ManagerCore::ReleasePublished(std::span<const BlockId> blocks) {
+  pool_->Transition(blocks, {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1}, &changed_);
+  if (changed_.empty()) return;
+  index_->Touch(changed_.back(), ++tick_);
+  policies_[kHbmTier]->OnEvictable(changed_);
+  if (index_->IsStale(changed_.front())) ++stale_hint_;
+}
+
+void ManagerCore::ReleaseLoading(std::span<const BlockId> blocks) {
+  pool_->Transition(blocks, {.to = Phase::kOffloaded, .cause = Cause::kCancel, .hold = -1},
+                    &changed_);
+  const std::vector<BlockId> cancelled = changed_;
+  CancelLoads(cancelled);
+}
+
+void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
+  const bool last = pool_->holds(block) == 1;
+  const bool abandoned = pool_->Has(block, word::kAbandoned);
+  if (!last) {
+    pool_->Transition({&block, 1}, {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1});
+    return;
+  }
+  const Phase phase = pool_->phase(block);
+  if (phase == Phase::kReuse) {  // a preempted tail on its way back
+    pool_->Transition({&block, 1}, {.to = Phase::kOffloaded, .cause = Cause::kCancel, .hold = -1});
+    if (action == TailAction::kFree || abandoned) FreePrivate(block);
+    return;
+  }
+  pool_->Transition({&block, 1}, {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1});
+  if (action == TailAction::kFree || abandoned) {
+    FreePrivate(block);
+    return;
+  }
+  policies_[kHbmTier]->OnEvictable({&block, 1});
+  if (action == TailAction::kOffload && pool_->pins(block) == 0 && AcquireLower(1, 1) != 0) {
+    StartCopyDown(block, kHbmTier, TransferClass::kSpill, true);
+  }
+}
+
+// A private block without holders. While a transfer or device copy still reads it, it waits.
+void ManagerCore::FreePrivate(BlockId block) {
+  if (pool_->pins(block) != 0) {
+    pool_->SetFlag(block, word::kAbandoned);
+    return;
+  }
+  pool_->Transition({&block, 1}, {.to = Phase::kFree, .cause = Cause::kAbandon});
+  Discard({&block, 1});
+}
+
+// Private blocks in no phase: their slots and ids go back.
+void ManagerCore::Discard(std::span<const BlockId> blocks) {
+  policies_[kHbmTier]->OnEvicted(blocks, EvictReason::kReleased);
+  for (const BlockId b : blocks) {
+    const std::uint32_t copies = pool_->valid_mask(b) | pool_->writing_mask(b);
+    for (TierIndex t = 0; t < tiers_; ++t) {
+      if (((copies >> t) & 1u) == 0) continue;
+      if (t != kHbmTier) policies_[t]->OnEvicted({&b, 1}, EvictReason::kReleased);
+      DetachCopy(b, t);
+    }
+    pool_->ClearFlag(b, word::kAbandoned);
+    pool_->FreeId(b);
+  }
+}
+
+void ManagerCore::AfterUnpin(BlockId block) {
+  if (pool_->Has(block, word::kAbandoned) && pool_->pins(block) == 0 && pool_->holds(block) == 0) {
+    FreePrivate(block);
+  }
+}
+
+// A load failed: the sequence ends where its valid tokens end.
+void ManagerCore::CutBack(SequenceData& seq, std::uint32_t position) {
+  seq.tokens.resize(std::size_t{position} * block_tokens_);
+  seq.committed = std::min(seq.committed, position * block_tokens_);
+  seq.publish_blocks = std::min(seq.publish_blocks, position);
+  seq.load_failed = true;
+  ReleaseFrom(seq, position, TailAction::kFree);
+}
+
+}  // namespace tidepool::internal

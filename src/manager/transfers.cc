@@ -1,0 +1,470 @@
+// Transfers: created with both ends pinned, submitted in class order, ended exactly once.
+#include <algorithm>
+
+#include "src/manager/core.h"
+
+namespace tidepool::internal {
+namespace {
+
+TransferId IdOf(std::uint32_t index, std::uint32_t generation) {
+  return TransferId((std::uint64_t{generation} << 32) | index);
+}
+
+}  // namespace
+
+Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to,
+                                   TransferClass cls) {
+  std::uint32_t index;
+  if (!free_transfers_.empty()) {
+    index = free_transfers_.back();
+    free_transfers_.pop_back();
+  } else {
+    index = static_cast<std::uint32_t>(transfers_.size());
+    transfers_.emplace_back();
+  }
+  Transfer& t = transfers_[index];
+  const std::uint32_t generation = t.generation + 1;
+  t = Transfer{};
+  t.generation = generation;
+  t.active = true;
+  t.block = pool_->ref(block);
+  t.from = from;
+  t.to = to;
+  t.source = pool_->slot(block, from);
+  t.destination = pool_->slot(block, to);
+  t.transfer_class = cls;
+  pool_->Pin(block);
+  ++active_transfers_;
+  ++in_flight_[from];
+  ++in_flight_[to];
+  unsubmitted_.push_back(index);
+  return t;
+}
+
+Transfer* ManagerCore::LoadOf(BlockId block) noexcept {
+  const auto it = load_of_block_.find(block.value());
+  return it == load_of_block_.end() ? nullptr : &transfers_[it->second];
+}
+
+// The caller has made sure of a free slot in the tier below. With `release` the block is on its
+// way out: phase kOffloaded, marked chosen so that its parent counts as a tail.
+bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls, bool release) {
+  const auto to = static_cast<TierIndex>(from + 1);
+  if (!AttachCopy(block, to, NamespaceOf(block))) {
+    ++stats_.offloads_refused;
+    return false;
+  }
+  Transfer& t = NewTransfer(block, from, to, cls);
+  t.release = release;
+  ++stats_.offloads;
+  if (!release) return true;
+  ++leaving_[from];
+  if (pool_->Has(block, word::kPublished)) {
+    if (!pool_->Has(block, word::kChosen)) index_->MarkChosen(block, from);
+  } else {
+    pool_->SetFlag(block, word::kChosen);
+  }
+  if (from == kHbmTier) {
+    pool_->Transition({&block, 1}, {.to = Phase::kOffloaded,
+                                    .cause = Cause::kOffload,
+                                    .via = Phase::kCandidate,
+                                    .via_cause = Cause::kSelectVictim});
+  }
+  return true;
+}
+
+// Hands what waits to the engine, most urgent first; a refusal leaves it for the next Poll.
+void ManagerCore::Pump() {
+  std::stable_sort(unsubmitted_.begin(), unsubmitted_.end(),
+                   [&](std::uint32_t a, std::uint32_t b) {
+                     return transfers_[a].transfer_class < transfers_[b].transfer_class;
+                   });
+  requests_.clear();
+  for (const std::uint32_t i : unsubmitted_) {
+    const Transfer& t = transfers_[i];
+    requests_.push_back({.id = IdOf(i, t.generation),
+                         .block = t.block.block,
+                         .generation = t.block.generation,
+                         .from = t.from,
+                         .to = t.to,
+                         .source = t.source,
+                         .destination = t.destination,
+                         .transfer_class = t.transfer_class,
+                         .deadline = t.deadline});
+  }
+  const std::size_t accepted = std::min(engine_->Submit(requests_), requests_.size());
+  for (std::size_t k = 0; k < accepted; ++k) {
+    Transfer& t = transfers_[unsubmitted_[k]];
+    t.submitted = true;
+    if (observer_ != nullptr) {
+      observer_->OnTransferStart({signals_.now, requests_[k].id, t.block.block, t.from, t.to,
+                                  block_bytes_, TransferResult::kOk});
+    }
+  }
+  unsubmitted_.erase(unsubmitted_.begin(),
+                     unsubmitted_.begin() + static_cast<std::ptrdiff_t>(accepted));
+}
+
+void ManagerCore::Harvest() {
+  completions_.clear();
+  engine_->Poll(completions_);
+  if (completions_.empty()) return;
+  std::vector<Completion> batch;
+  batch.swap(completions_);
+  for (const Completion& c : batch) {
+    const auto index = static_cast<std::uint32_t>(c.id.value());
+    const auto generation = static_cast<std::uint32_t>(c.id.value() >> 32);
+    if (index >= transfers_.size() || !transfers_[index].active ||
+        transfers_[index].generation != generation || !transfers_[index].submitted) {
+      ++stats_.late_completions;
+      continue;
+    }
+    Transfer& t = transfers_[index];
+    if (!c.terminal) {
+      t.layers_done = std::max(t.layers_done, std::min(c.layers_done, layers_));
+      continue;
+    }
+    Complete(t, c.result);
+  }
+  ReleaseCopied();
+  AdvanceLoads();
+  batch.swap(completions_);
+}
+
+void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
+  const Transfer t = transfer;  // its slot may be reused by what follows
+  const auto index = static_cast<std::uint32_t>(&transfer - transfers_.data());
+  if (observer_ != nullptr) {
+    observer_->OnTransferEnd({signals_.now, IdOf(index, t.generation), t.block.block, t.from, t.to,
+                              block_bytes_, t.expired ? TransferResult::kTimedOut : result});
+  }
+  transfer.active = false;
+  free_transfers_.push_back(index);
+  --active_transfers_;
+  --in_flight_[t.from];
+  --in_flight_[t.to];
+  pool_->Unpin(t.block.block);
+  if (t.expired) {  // nobody waits any more; the destination was in quarantine
+    pool_->ReturnQuarantined(t.to, {&t.destination, 1});
+    if (t.to != kHbmTier) engine_->OnSlotFreed(t.to, t.destination);
+    AfterUnpin(t.block.block);
+    return;
+  }
+  if (result == TransferResult::kOk) {
+    stats_.bytes_out[t.from] += block_bytes_;
+    stats_.bytes_in[t.to] += block_bytes_;
+  }
+  if (t.to == kHbmTier) {
+    load_of_block_.erase(t.block.block.value());
+    Transfer done = t;
+    if (result == TransferResult::kCancelled && pool_->holds(t.block.block) != 0) {
+      // Somebody joined after the cancel: load it again.
+      Transfer& again = NewTransfer(t.block.block, t.from, t.to, TransferClass::kDemandLoad);
+      again.deadline = t.deadline;
+      load_of_block_[t.block.block.value()] =
+          static_cast<std::uint32_t>(&again - transfers_.data());
+      return;
+    }
+    if (result == TransferResult::kCancelled) {
+      DetachCopy(t.block.block, kHbmTier);
+      AfterUnpin(t.block.block);
+      return;
+    }
+    CompleteLoad(done, result == TransferResult::kOk);
+  } else {
+    Transfer done = t;
+    CompleteCopyDown(done, result == TransferResult::kOk);
+  }
+}
+
+void ManagerCore::CompleteLoad(Transfer& t, bool ok) {
+  const BlockId b = t.block.block;
+  if (!ok) {
+    ++stats_.loads_failed;
+    FailLoad(b, t.from, true);
+    return;
+  }
+  const bool published = pool_->Has(b, word::kPublished);
+  pool_->CommitCopy(b, kHbmTier);
+  if (published) index_->OnCopyChanged(b);
+  policies_[kHbmTier]->OnInserted({&b, 1});
+  NotifyCopy(b, kHbmTier, CopyState::kValid);
+  LogEvent(EventKind::kStored, b, kHbmTier, EvictReason::kCapacity, false);
+  if (pool_->holds(b) != 0) {
+    pool_->Transition({&b, 1}, {.to = Phase::kActive, .cause = Cause::kReady});
+    return;
+  }
+  if (pool_->Has(b, word::kAbandoned)) {
+    AfterUnpin(b);
+    return;
+  }
+  pool_->Transition({&b, 1}, {.to = Phase::kIdle, .cause = Cause::kCancel});
+  policies_[kHbmTier]->OnEvictable({&b, 1});
+  if (published && index_->IsStale(b)) ++stale_hint_;
+}
+
+// The destination's bytes are undefined: waiters are cut back, and the source is given up when it
+// is to blame.
+void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
+  const std::vector<std::uint32_t> waiting = loading_;
+  for (const std::uint32_t i : waiting) {
+    SequenceData& seq = *sequences_[i];
+    if (seq.state != SequenceState::kRunning) continue;
+    const auto at = std::find(seq.blocks.begin(), seq.blocks.end(), b);
+    if (at != seq.blocks.end()) CutBack(seq, static_cast<std::uint32_t>(at - seq.blocks.begin()));
+  }
+  if (pool_->copy(b, kHbmTier) == CopyState::kWriting) DetachCopy(b, kHbmTier);
+  if (!drop_source) return;
+  const bool last = pool_->valid_mask(b) == (1u << source);
+  LogEvent(EventKind::kRemoved, b, source, EvictReason::kFailed, last);
+  policies_[source]->OnEvicted({&b, 1}, EvictReason::kFailed);
+  DetachCopy(b, source);
+  ++stats_.evicted[source];
+  if (!last) {
+    if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
+    NotifyCopy(b, source, CopyState::kAbsent);
+    return;
+  }
+  ++stats_.dropped_blocks;
+  if (pool_->phase(b) != Phase::kFree) {
+    pool_->Transition({&b, 1}, {.to = Phase::kFree, .cause = Cause::kLoadFailed});
+  }
+  Vanish(b);
+}
+
+void ManagerCore::CompleteCopyDown(Transfer& t, bool ok) {
+  const BlockId b = t.block.block;
+  const bool published = pool_->Has(b, word::kPublished);
+  if (t.release) --leaving_[t.from];
+  copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
+  if (!ok) {
+    ++stats_.offloads_failed;
+    DetachCopy(b, t.to);
+    if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, t.from);
+    if (pool_->Has(b, word::kAbandoned)) {
+      AfterUnpin(b);
+    } else if (t.from == kHbmTier && pool_->phase(b) == Phase::kOffloaded) {
+      pool_->Transition({&b, 1}, {.to = Phase::kIdle, .cause = Cause::kReprieve});
+    }
+    return;
+  }
+  pool_->CommitCopy(b, t.to);
+  if (published) index_->OnCopyChanged(b);
+  policies_[t.to]->OnInserted({&b, 1});
+  NotifyCopy(b, t.to, CopyState::kValid);
+  LogEvent(EventKind::kStored, b, t.to, EvictReason::kCapacity, false);
+  if (pool_->Has(b, word::kAbandoned)) {
+    if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, t.from);
+    AfterUnpin(b);
+    return;
+  }
+  if (t.release) copied_.emplace_back(t.block, t.from);
+}
+
+// Copies that have arrived below may leave above, tails first; what stays has become clean.
+void ManagerCore::ReleaseCopied() {
+  if (copied_.empty()) return;
+  std::vector<std::pair<BlockRef, TierIndex>> waiting;
+  waiting.swap(copied_);
+  for (bool progress = true; progress && !waiting.empty();) {
+    progress = false;
+    std::vector<std::pair<BlockRef, TierIndex>> next;
+    for (auto it = waiting.rbegin(); it != waiting.rend(); ++it) {
+      const auto& [ref, tier] = *it;
+      const BlockId b = ref.block;
+      if (!pool_->alive(ref)) continue;
+      const bool leaving =
+          pool_->Has(b, word::kChosen) && pool_->pins(b) == 0 &&
+          (tier == kHbmTier ? pool_->phase(b) == Phase::kOffloaded && pool_->holds(b) == 0
+                            : pool_->copy(b, tier) == CopyState::kValid);
+      if (!leaving) continue;  // rescued meanwhile
+      if (pool_->Has(b, word::kPublished) && !options_.tiers[tier].holes_allowed &&
+          !index_->IsResidentTail(b, tier)) {
+        next.emplace_back(ref, tier);
+        continue;
+      }
+      FinishRelease(b, tier);
+      progress = true;
+    }
+    waiting.assign(next.rbegin(), next.rend());
+  }
+  for (const auto& [ref, tier] : waiting) {  // something below came back: it stays, clean
+    Unchoose({&ref.block, 1}, tier);
+    if (tier == kHbmTier) {
+      pool_->Transition({&ref.block, 1}, {.to = Phase::kIdle, .cause = Cause::kReprieve});
+    }
+  }
+}
+
+void ManagerCore::FinishRelease(BlockId b, TierIndex tier) {
+  Unchoose({&b, 1}, tier);
+  LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
+  policies_[tier]->OnEvicted({&b, 1}, EvictReason::kDemoted);
+  DetachCopy(b, tier);
+  if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
+  NotifyCopy(b, tier, CopyState::kAbsent);
+  ++stats_.evicted[tier];
+  if (tier == kHbmTier) Grant(1);
+}
+
+// Loads that nobody waits for any more: told to the engine, forgotten if it never had them.
+void ManagerCore::CancelLoads(std::span<const BlockId> blocks) {
+  for (const BlockId b : blocks) {
+    Transfer* t = LoadOf(b);
+    if (t == nullptr || pool_->holds(b) != 0) continue;
+    const auto index = static_cast<std::uint32_t>(t - transfers_.data());
+    if (t->submitted) {
+      engine_->Cancel(IdOf(index, t->generation));
+      continue;
+    }
+    std::erase(unsubmitted_, index);
+    Complete(*t, TransferResult::kCancelled);
+  }
+}
+
+void ManagerCore::ExpireTransfers() {
+  if (signals_.now < next_deadline_) return;
+  next_deadline_ = kNever;
+  for (std::uint32_t i = 0; i < transfers_.size(); ++i) {
+    Transfer& t = transfers_[i];
+    if (!t.active || t.expired || t.deadline == kNever) continue;
+    if (signals_.now <= t.deadline) {
+      next_deadline_ = std::min(next_deadline_, t.deadline);
+      continue;
+    }
+    ++stats_.loads_timed_out;
+    const BlockId b = t.block.block;
+    if (!t.submitted) {
+      std::erase(unsubmitted_, i);
+      const TierIndex from = t.from;
+      load_of_block_.erase(b.value());
+      t.active = false;
+      free_transfers_.push_back(i);
+      --active_transfers_;
+      --in_flight_[from];
+      --in_flight_[kHbmTier];
+      pool_->Unpin(b);
+      FailLoad(b, from, false);
+      continue;
+    }
+    engine_->Cancel(IdOf(i, t.generation));
+    t.expired = true;
+    load_of_block_.erase(b.value());
+    DetachCopy(b, kHbmTier, true);
+    FailLoad(b, t.from, false);
+  }
+  AdvanceLoads();
+}
+
+// Moves each waiting sequence's cursor over the loads that have become ready.
+void ManagerCore::AdvanceLoads() {
+  for (std::size_t i = 0; i < loading_.size();) {
+    SequenceData& seq = *sequences_[loading_[i]];
+    while (seq.load_cursor < seq.loads.size() &&
+           pool_->copy(seq.loads[seq.load_cursor].block, kHbmTier) == CopyState::kValid) {
+      ++seq.load_cursor;
+    }
+    if (seq.load_cursor < seq.loads.size()) {
+      ++i;
+      continue;
+    }
+    seq.loads.clear();
+    seq.load_cursor = 0;
+    loading_[i] = loading_.back();
+    loading_.pop_back();
+  }
+}
+
+Outcome ManagerCore::Ready(const SequenceData& seq, std::uint32_t layer) const noexcept {
+  if (seq.load_failed) return Outcome::kLoadFailed;
+  for (std::size_t i = seq.load_cursor; i < seq.loads.size(); ++i) {
+    const BlockId b = seq.loads[i].block;
+    if (pool_->copy(b, kHbmTier) == CopyState::kValid) continue;
+    const auto it = load_of_block_.find(b.value());
+    if (it == load_of_block_.end() || transfers_[it->second].layers_done <= layer) {
+      return Outcome::kPending;
+    }
+  }
+  return Outcome::kOk;
+}
+
+Outcome ManagerCore::WaitReady(std::uint32_t index, std::uint32_t generation, std::uint32_t layer,
+                               Duration timeout) {
+  for (;;) {
+    Poll();
+    const SequenceData* seq = Find(index, generation);
+    if (seq == nullptr) return Outcome::kStaleHandle;
+    const Outcome outcome = Ready(*seq, layer);
+    if (outcome != Outcome::kPending || !engine_->Wait(timeout)) return outcome;
+  }
+}
+
+bool ManagerCore::WaitIdle(Duration timeout) {
+  for (;;) {
+    Poll();
+    if (active_transfers_ == 0) return true;
+    if (!engine_->Wait(timeout)) {
+      Poll();
+      return active_transfers_ == 0;
+    }
+  }
+}
+
+// --- Copies the engine asks for. ---
+
+KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens, NamespaceId id) {
+  BindThread();
+  KvCacheManager::OffloadResult result;
+  const std::uint32_t ns = Mapped(id);
+  if (ns == kNone) return {.outcome = Outcome::kUnknownNamespace};
+  if (tiers_ == 1) return {.outcome = Outcome::kInvalidArgument};
+  StampSignals();
+  if (active_transfers_ != 0) Harvest();
+  MatchResult match;
+  index_->Match({.root = Root(ns), .tokens = tokens}, match);
+  if (match.blocks.empty()) return {.outcome = Outcome::kNotFound};
+  for (const BlockId b : match.blocks) pool_->SetFlag(b, word::kExcluded);
+  bool refused = false;
+  for (const BlockId b : match.blocks) {
+    const bool below = (pool_->valid_mask(b) & ~1u) != 0 || (pool_->writing_mask(b) & ~1u) != 0;
+    if (!refused && !below) {
+      refused = AcquireLower(1, 1) == 0 ||
+                !StartCopyDown(b, kHbmTier, TransferClass::kShadowCopy, false);
+    }
+    ++(refused ? result.refused : result.accepted);
+  }
+  for (const BlockId b : match.blocks) pool_->ClearFlag(b, word::kExcluded);
+  if (refused) result.outcome = Outcome::kBusy;
+  Pump();
+  return result;
+}
+
+KvCacheManager::OffloadResult ManagerCore::Onboard(std::span<const Token> tokens, NamespaceId id) {
+  BindThread();
+  KvCacheManager::OffloadResult result;
+  const std::uint32_t ns = Mapped(id);
+  if (ns == kNone) return {.outcome = Outcome::kUnknownNamespace};
+  StampSignals();
+  if (active_transfers_ != 0) Harvest();
+  AdmitPlan& plan = plan_;
+  plan.clear();
+  index_->Match({.root = Root(ns), .tokens = tokens}, plan.match);
+  if (plan.match.blocks.empty()) return {.outcome = Outcome::kNotFound};
+  Classify(plan);
+  if (plan.load.empty() && plan.join.empty()) return {.outcome = Outcome::kAlreadyResident};
+  Shortfall shortfall;
+  misses_.clear();
+  const RoomRequest room{.slots = static_cast<std::uint32_t>(plan.load.size()),
+                         .priority = Priority::kBackground,
+                         .ns = ns};
+  if (!MakeRoom(room, plan, shortfall)) {
+    return {.outcome = Outcome::kBusy, .refused = room.slots};
+  }
+  StartLoads(plan.load, nullptr);
+  OwnSlots(plan.load, ns, true);
+  result.accepted = plan.matched;
+  Pump();
+  return result;
+}
+
+}  // namespace tidepool::internal

@@ -1,0 +1,328 @@
+#include "src/transfer/copy_queue.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace tidepool {
+namespace {
+
+// Background bytes in flight when no demand load is there: enough to keep a device busy, little
+// enough to be out of a demand load's way in this time.
+constexpr double kBackgroundSeconds = 0.002;
+
+// Strict classes hold within a direction. Between directions that share a worker, one that was
+// passed over so often goes next: loads alone must not starve the write-back they wait for.
+constexpr std::uint32_t kPatience = 8;
+
+Duration SecondsToDuration(double seconds) {
+  constexpr double kLongest = 1e9;  // keeps a rate of nearly nothing within 64 bits
+  return std::chrono::duration_cast<Duration>(
+      std::chrono::duration<double>(std::min(seconds, kLongest)));
+}
+
+}  // namespace
+
+bool CopyQueue::ByUrgency::operator()(const Copy* a, const Copy* b) const {
+  return a->urgency < b->urgency;
+}
+
+CopyQueue::CopyQueue(const Clock* clock, std::uint32_t max_queued)
+    : clock_(clock), max_queued_(max_queued) {}
+
+CopyQueue::~CopyQueue() = default;
+
+void CopyQueue::AddDirection(DirectionOptions options) {
+  auto direction = std::make_unique<Direction>();
+  direction->rate = RateEstimate(options.prior_bytes_per_second);
+  by_tiers_[std::size_t{options.from} * kMaxTiers + options.to] = direction.get();
+  direction->options = std::move(options);
+  directions_.push_back(std::move(direction));
+}
+
+const CopyQueue::Direction* CopyQueue::Find(TierIndex from, TierIndex to) const {
+  if (from >= kMaxTiers || to >= kMaxTiers) return nullptr;
+  return by_tiers_[std::size_t{from} * kMaxTiers + to];
+}
+
+bool CopyQueue::Supports(TierIndex from, TierIndex to) const { return Find(from, to) != nullptr; }
+
+bool CopyQueue::Valid(const CopyRequest& request) const {
+  const Direction* direction = Find(request.from, request.to);
+  return direction != nullptr && request.source.value() < direction->options.from_slots &&
+         request.destination.value() < direction->options.to_slots &&
+         !copies_.contains(request.id.value());
+}
+
+std::size_t CopyQueue::Submit(std::span<const CopyRequest> requests) {
+  std::size_t accepted = 0;
+  std::array<bool, kLaneCount> fed{};
+  bool wake_file_lane = false;
+  {
+    MutexLock lock(mutex_);
+    for (const CopyRequest& request : requests) {
+      if (!Valid(request)) {
+        Complete({.id = request.id, .terminal = true, .result = TransferResult::kFailed});
+      } else {
+        Direction& direction = *by_tiers_[std::size_t{request.from} * kMaxTiers + request.to];
+        if (direction.live >= max_queued_) break;
+        Accept(request, direction);
+        fed[static_cast<std::size_t>(direction.options.lane)] = true;
+      }
+      ++accepted;
+    }
+    if (fed[static_cast<std::size_t>(Lane::kFile)]) {
+      wake_file_lane = std::exchange(file_lane_parked_, false);
+    }
+  }
+  for (std::size_t lane = 0; lane < kLaneCount; ++lane) {
+    if (fed[lane]) work_[lane].NotifyAll();
+  }
+  if (wake_file_lane && wake_file_lane_) wake_file_lane_();
+  return accepted;
+}
+
+void CopyQueue::Accept(const CopyRequest& request, Direction& direction) {
+  auto copy = std::make_unique<Copy>();
+  copy->request = request;
+  copy->direction = &direction;
+  copy->urgency = {request.transfer_class, request.deadline, next_sequence_++};
+  if (direction.options.plan.count() > 1) copy->done.resize(direction.options.plan.count());
+  direction.waiting.insert(copy.get());
+  ++direction.live;
+  if (copy->demand()) ++direction.live_demand;
+  direction.live_bytes += direction.options.plan.total();
+  copies_.emplace(request.id.value(), std::move(copy));
+}
+
+void CopyQueue::Cancel(TransferId id) {
+  MutexLock lock(mutex_);
+  const auto it = copies_.find(id.value());
+  if (it == copies_.end()) return;
+  Copy& copy = *it->second;
+  if (copy.direction->waiting.erase(&copy) == 0) return;  // all of it is under way: too late
+  copy.cancelled = true;
+  CompleteIfOver(copy);
+}
+
+void CopyQueue::Poll(std::vector<Completion>& completions) {
+  MutexLock lock(mutex_);
+  completions.insert(completions.end(), completions_.begin(), completions_.end());
+  completions_.clear();
+}
+
+bool CopyQueue::Wait(Duration timeout) {
+  // A caller's "for ever" must not overflow the clock.
+  constexpr Duration kLongest = std::chrono::hours(24 * 365);
+  const auto deadline = std::chrono::steady_clock::now() + std::min(timeout, kLongest);
+  MutexLock lock(mutex_);
+  ++waiters_;
+  while (completions_.empty() && !copies_.empty()) {
+    if (!completed_.WaitUntil(mutex_, deadline)) break;
+  }
+  --waiters_;
+  return !completions_.empty();
+}
+
+TransferEstimate CopyQueue::Estimate(TierIndex from, TierIndex to, std::uint64_t bytes) const {
+  const Direction* direction = Find(from, to);
+  if (direction == nullptr) return {.time = Duration::max(), .method = "unsupported"};
+  MutexLock lock(mutex_);
+  const RateEstimate& rate = direction->rate;
+  TransferEstimate estimate{.time = direction->options.prior_latency, .method = rate.method()};
+  const double total = static_cast<double>(direction->live_bytes + bytes);
+  if (rate.bytes_per_second() > 0) {
+    estimate.time += SecondsToDuration(total / rate.bytes_per_second());
+  }
+  estimate.margin = rate.measured() ? SecondsToDuration(total * rate.seconds_per_byte_sd())
+                                    : estimate.time / 2;
+  return estimate;
+}
+
+double CopyQueue::BytesPerSecond(TierIndex from, TierIndex to) const {
+  const Direction* direction = Find(from, to);
+  if (direction == nullptr) return 0;
+  MutexLock lock(mutex_);
+  return direction->rate.bytes_per_second();
+}
+
+std::uint64_t CopyQueue::QueuedBytes(TierIndex from, TierIndex to) const {
+  const Direction* direction = Find(from, to);
+  if (direction == nullptr) return 0;
+  MutexLock lock(mutex_);
+  return direction->live_bytes;
+}
+
+void CopyQueue::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopped_ = true;
+    for (const auto& direction : directions_) {
+      // Completing a copy frees it, so it leaves the set first.
+      while (!direction->waiting.empty()) {
+        Copy& copy = **direction->waiting.begin();
+        direction->waiting.erase(direction->waiting.begin());
+        copy.cancelled = true;
+        CompleteIfOver(copy);
+      }
+    }
+  }
+  for (CondVar& work : work_) work.NotifyAll();
+  if (wake_file_lane_) wake_file_lane_();
+}
+
+// --- workers --------------------------------------------------------------------------------
+
+void CopyQueue::Take(Lane lane, TakeLimits limits, std::vector<Chunk>& chunks) {
+  if (limits.chunks == 0) return;
+  MutexLock lock(mutex_);
+  const TimePoint now = clock_->Now();
+  std::size_t taken = 0;
+  for (std::uint64_t bytes = 0; taken < limits.chunks && bytes < limits.bytes; ++taken) {
+    Direction* direction = Pick(lane);
+    if (direction == nullptr) break;
+    const Copy& next = **direction->waiting.begin();
+    bytes += direction->options.plan.Bytes(next.next_chunk);
+    if (taken > 0 && bytes > limits.bytes) break;
+    chunks.push_back(HandOut(*direction, now));
+  }
+  if (lane == Lane::kFile) file_lane_parked_ = limits.park && taken == 0;
+}
+
+bool CopyQueue::WaitForWork(Lane lane) {
+  MutexLock lock(mutex_);
+  while (!stopped_ && Pick(lane) == nullptr) work_[static_cast<std::size_t>(lane)].Wait(mutex_);
+  return !stopped_;
+}
+
+bool CopyQueue::MayStart(const Direction& direction) const {
+  if (direction.waiting.empty()) return false;
+  const Copy& first = **direction.waiting.begin();
+  if (first.demand() || direction.background_chunks == 0) return true;
+  if (direction.live_demand > 0) return false;
+  const double window = std::max(static_cast<double>(kMaxChunkBytes),
+                                 direction.rate.bytes_per_second() * kBackgroundSeconds);
+  const std::uint64_t next = direction.options.plan.Bytes(first.next_chunk);
+  return static_cast<double>(direction.background_bytes + next) <= window;
+}
+
+CopyQueue::Direction* CopyQueue::Pick(Lane lane) {
+  Direction* best = nullptr;
+  const auto before = [](const Direction& a, const Direction& b) {
+    const bool a_starves = a.passed_over >= kPatience;
+    const bool b_starves = b.passed_over >= kPatience;
+    if (a_starves != b_starves) return a_starves;
+    return (*a.waiting.begin())->urgency < (*b.waiting.begin())->urgency;
+  };
+  for (const auto& direction : directions_) {
+    if (direction->options.lane != lane || !MayStart(*direction)) continue;
+    if (best == nullptr || before(*direction, *best)) best = direction.get();
+  }
+  return best;
+}
+
+CopyQueue::Chunk CopyQueue::HandOut(Direction& direction, TimePoint now) {
+  for (const auto& other : directions_) {
+    if (other->options.lane == direction.options.lane && !other->waiting.empty()) {
+      ++other->passed_over;
+    }
+  }
+  direction.passed_over = 0;
+
+  Copy& copy = **direction.waiting.begin();
+  const ChunkPlan& plan = direction.options.plan;
+  const CopyRequest& request = copy.request;
+  const Chunk chunk{.copy = &copy,
+                    .from = request.from,
+                    .to = request.to,
+                    .source = request.source,
+                    .destination = request.destination,
+                    .index = copy.next_chunk,
+                    .offset = plan.Begin(copy.next_chunk),
+                    .bytes = plan.Bytes(copy.next_chunk)};
+  ++copy.in_flight;
+  if (!copy.demand()) {
+    ++direction.background_chunks;
+    direction.background_bytes += chunk.bytes;
+  }
+  direction.rate.OnChunkStart(now);
+  if (++copy.next_chunk == plan.count()) direction.waiting.erase(direction.waiting.begin());
+  return chunk;
+}
+
+void CopyQueue::Finish(std::span<const Chunk> chunks, bool ok) {
+  bool more = false;
+  bool notify = false;
+  {
+    MutexLock lock(mutex_);
+    const TimePoint now = clock_->Now();
+    for (const Chunk& chunk : chunks) {
+      const Direction& direction = *chunk.copy->direction;
+      FinishOne(chunk, ok, now);
+      // The file lane has one thread, and it is the one that is here.
+      more |= direction.options.lane == Lane::kMemory && !direction.waiting.empty();
+    }
+    notify = waiters_ > 0 && !completions_.empty();
+  }
+  if (more) work_[static_cast<std::size_t>(Lane::kMemory)].NotifyAll();
+  if (notify) completed_.NotifyAll();
+}
+
+void CopyQueue::FinishOne(const Chunk& chunk, bool ok, TimePoint now) {
+  Copy& copy = *chunk.copy;
+  Direction& direction = *copy.direction;
+  direction.rate.OnChunkEnd(now, ok ? chunk.bytes : 0);
+  --copy.in_flight;
+  if (!copy.demand()) {
+    --direction.background_chunks;
+    direction.background_bytes -= chunk.bytes;
+  }
+  if (ok) {
+    MarkDone(copy, chunk.index);
+  } else {
+    copy.failed = true;
+    direction.waiting.erase(&copy);
+  }
+  CompleteIfOver(copy);
+}
+
+void CopyQueue::MarkDone(Copy& copy, std::uint32_t chunk) {
+  const ChunkPlan& plan = copy.direction->options.plan;
+  if (copy.done.empty()) {
+    copy.leading = 1;
+    return;
+  }
+  copy.done[chunk] = true;
+  const std::uint32_t layers = plan.Layers(copy.leading);
+  while (!copy.all_done() && copy.done[copy.leading]) ++copy.leading;
+  const bool over = copy.all_done() || copy.failed || copy.cancelled;
+  if (!over && plan.Layers(copy.leading) > layers) {
+    Complete({.id = copy.request.id, .layers_done = plan.Layers(copy.leading)});
+  }
+}
+
+void CopyQueue::CompleteIfOver(Copy& copy) {
+  if (copy.in_flight > 0) return;
+  if (!copy.all_done() && !copy.failed && !copy.cancelled) return;
+  Direction& direction = *copy.direction;
+  TransferResult result = TransferResult::kOk;
+  if (copy.failed) {
+    result = TransferResult::kFailed;
+  } else if (!copy.all_done()) {
+    result = TransferResult::kCancelled;
+  }
+  --direction.live;
+  if (copy.demand()) --direction.live_demand;
+  direction.live_bytes -= direction.options.plan.total();
+  Complete({.id = copy.request.id,
+            .terminal = true,
+            .result = result,
+            .layers_done = direction.options.plan.Layers(copy.leading)});
+  copies_.erase(copy.request.id.value());
+}
+
+void CopyQueue::Complete(const Completion& completion) {
+  completions_.push_back(completion);
+}
+
+}  // namespace tidepool

@@ -1,0 +1,297 @@
+#include "src/transfer/file_worker.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+
+#include "src/transfer/memory_copy.h"
+
+#define XXH_INLINE_ALL
+#include "xxhash.h"
+
+namespace tidepool {
+namespace {
+
+// Large enough for a disk's full speed at some depth, small enough for layers to arrive early.
+constexpr std::uint64_t kFileChunkBytes = 1u << 20;
+// Slots begin on such a boundary of the file, whatever the device asks for today.
+constexpr std::uint64_t kMinSlotAlignment = 4096;
+constexpr std::uint32_t kMaxRetries = 8;
+
+constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+FileWorker::FileWorker(FileIo* io, CopyQueue* queue, std::span<const TierBinding> tiers,
+                       Options options)
+    : io_(io), queue_(queue), tiers_(tiers), options_(options) {}
+
+Status FileWorker::Open() {
+  const TierBinding& tier = tiers_[options_.tier];
+  // The alignment is known only once the file is open; more than the minimum is rare, and then
+  // the file is made once more.
+  std::uint64_t unit = kMinSlotAlignment;
+  do {
+    unit = std::max(unit, alignment_);
+    slot_stride_ = RoundUp(tier.slot_bytes, unit);
+    if (Status status = io_->Open(tier.path, slot_stride_ * tier.slots); !status.ok()) {
+      return status;
+    }
+    alignment_ = std::bit_ceil(std::max(1u, io_->Alignment()));
+  } while (alignment_ > unit);
+  plan_ = ChunkPlan({.payload_bytes = tier.slot_bytes,
+                     .layers = tier.layers,
+                     .max_chunk_bytes = std::max(kFileChunkBytes, unit),
+                     .alignment = unit});
+  ops_.resize(io_->Depth());
+  free_.resize(ops_.size());
+  std::iota(free_.rbegin(), free_.rend(), 0u);
+  if (options_.checksums) {
+    MutexLock lock(sums_mutex_);
+    sums_.resize(std::uint64_t{tier.slots} * plan_.count());
+    has_sum_.resize(sums_.size());
+  }
+
+  bool staging = false;
+  contiguous_.resize(tiers_.size());
+  for (TierIndex i = 0; i < tiers_.size(); ++i) {
+    const Arena& arena = tiers_[i].arena;
+    contiguous_[i] = IsContiguous(arena);
+    if (i == options_.tier || arena.layer_base.empty()) continue;
+    const CopyQueue::Chunk last{.index = plan_.count() - 1,
+                                .offset = plan_.Begin(plan_.count() - 1),
+                                .bytes = plan_.Bytes(plan_.count() - 1)};
+    // Odd and even slots between them show whether stride and base suit.
+    staging |= !contiguous_[i] || !Direct(arena, SlotId(0), last) || !Direct(arena, SlotId(1), last);
+  }
+  if (staging) {
+    StatusOr<Arena> memory =
+        AllocateHostArena(static_cast<std::uint32_t>(ops_.size()), 1, Padded(plan_.largest()));
+    if (!memory.ok()) return memory.status();
+    staging_ = *std::move(memory);
+  }
+  RegisterMemory();
+  return {};
+}
+
+void FileWorker::RegisterMemory() {
+  std::vector<std::span<std::byte>> regions;
+  const auto add = [&regions](const Arena& arena) {
+    regions.emplace_back(arena.layer_base[0],
+                         static_cast<std::size_t>(arena.slot_stride_bytes * arena.slots));
+  };
+  for (std::size_t i = 0; i < tiers_.size(); ++i) {
+    // Registered arenas are not ours to pin beyond their last payload: they are left out.
+    if (contiguous_[i] && tiers_[i].arena.owner != nullptr) add(tiers_[i].arena);
+  }
+  if (staging_.slots > 0) add(staging_);
+  io_->RegisterMemory(regions);
+}
+
+void FileWorker::Run() {
+  for (;;) {
+    const bool idle = in_flight_ == 0 && to_hash_.empty() && to_start_.empty();
+    if (idle && !queue_->WaitForWork(Lane::kFile)) return;
+    TakeChunks();
+    StartQueued();
+    if (!to_hash_.empty()) {
+      HashNext();
+      Reap(false);
+    } else if (in_flight_ > 0) {
+      Reap(true);
+    }
+  }
+}
+
+void FileWorker::ForgetSlot(SlotId slot) {
+  MutexLock lock(sums_mutex_);
+  const std::uint64_t first = std::uint64_t{slot.value()} * plan_.count();
+  if (first >= has_sum_.size()) return;
+  std::fill_n(has_sum_.begin() + static_cast<std::ptrdiff_t>(first), plan_.count(), false);
+}
+
+// --- from the queue to the disk -------------------------------------------------------------
+
+const Arena& FileWorker::MemoryOf(const CopyQueue::Chunk& chunk, bool write) const {
+  return tiers_[write ? chunk.from : chunk.to].arena;
+}
+
+std::uint64_t FileWorker::Padded(std::uint64_t bytes) const { return RoundUp(bytes, alignment_); }
+
+bool FileWorker::Direct(const Arena& arena, SlotId slot, const CopyQueue::Chunk& chunk) const {
+  const auto address = reinterpret_cast<std::uintptr_t>(SlotBytes(arena, slot, chunk.offset));
+  if (address % alignment_ != 0) return false;
+  if (chunk.bytes % alignment_ == 0) return true;
+  // The gap behind a payload is the library's to overwrite only in the library's own arenas.
+  return arena.owner != nullptr &&
+         chunk.offset + Padded(chunk.bytes) <= arena.slot_stride_bytes;
+}
+
+void FileWorker::TakeChunks() {
+  taken_.clear();
+  const bool park = to_hash_.empty() && to_start_.empty() && in_flight_ > 0;
+  queue_->Take(Lane::kFile, {.chunks = free_.size(), .park = park}, taken_);
+  for (const CopyQueue::Chunk& chunk : taken_) {
+    const std::uint32_t index = free_.back();
+    free_.pop_back();
+    Prepare(index, chunk);
+  }
+}
+
+void FileWorker::Prepare(std::uint32_t index, const CopyQueue::Chunk& chunk) {
+  Op& op = ops_[index];
+  const std::uint32_t uses = op.uses + 1;
+  op = Op{.chunk = chunk, .write = chunk.to == options_.tier, .uses = uses};
+  const SlotId file_slot = op.write ? chunk.destination : chunk.source;
+  const SlotId memory_slot = op.write ? chunk.source : chunk.destination;
+  const Arena& arena = MemoryOf(chunk, op.write);
+  op.file_offset = SlotOffset(file_slot, slot_stride_) + chunk.offset;
+  op.io_bytes = Padded(chunk.bytes);
+  op.staged = !contiguous_[op.write ? chunk.from : chunk.to] || !Direct(arena, memory_slot, chunk);
+  op.data = op.staged ? staging_.At(SlotId(index), 0) : SlotBytes(arena, memory_slot, chunk.offset);
+
+  if (op.write && options_.checksums && chunk.index == 0) ForgetSlot(file_slot);
+  if (op.write && op.staged) {
+    GatherSlot(arena, {memory_slot, chunk.offset, chunk.bytes}, op.data);
+    std::memset(op.data + chunk.bytes, 0, op.io_bytes - chunk.bytes);
+  }
+  if (!op.write && options_.checksums && !LookUpSum(file_slot, chunk.index, op.expected_sum)) {
+    Report(op, "nothing valid was written there");
+    return OnIoOver(index, false);
+  }
+  if (op.write && options_.checksums) to_hash_.push_back(index);
+  Queue(index);
+}
+
+void FileWorker::Queue(std::uint32_t index) {
+  const Op& op = ops_[index];
+  to_start_.push_back({.tag = std::uint64_t{op.uses} << 32 | index,
+                       .write = op.write,
+                       .data = op.data + op.started_at,
+                       .bytes = op.io_bytes - op.started_at,
+                       .offset = op.file_offset + op.started_at});
+}
+
+void FileWorker::StartQueued() {
+  if (to_start_.empty()) return;
+  const std::size_t started = io_->Start(to_start_);
+  in_flight_ += started;
+  if (started == 0 && in_flight_ == 0) {
+    // Nothing will ever make room: give up on these instead of waiting.
+    std::vector<FileOp> refused;
+    refused.swap(to_start_);
+    for (const FileOp& op : refused) {
+      in_flight_ += 1;
+      OnResult({.tag = op.tag, .result = -EBUSY});
+    }
+    return;
+  }
+  to_start_.erase(to_start_.begin(), to_start_.begin() + static_cast<std::ptrdiff_t>(started));
+}
+
+// --- and back -------------------------------------------------------------------------------
+
+void FileWorker::Reap(bool block) {
+  results_.clear();
+  io_->Reap(results_, block);
+  for (const FileOpResult& result : results_) OnResult(result);
+}
+
+void FileWorker::OnResult(const FileOpResult& result) {
+  const auto index = static_cast<std::uint32_t>(result.tag);
+  if (index >= ops_.size() || ops_[index].uses != result.tag >> 32 || ops_[index].io_over) return;
+  Op& op = ops_[index];
+  --in_flight_;
+  if (result.result == 0) {
+    Report(op, "end of file");
+    return OnIoOver(index, false);
+  }
+  std::uint64_t reached = op.started_at;
+  if (result.result > 0) {
+    const std::uint64_t left = op.io_bytes - op.started_at;
+    reached += std::min(static_cast<std::uint64_t>(result.result), left);
+    // Padding that the file has no room for does not matter.
+    if (reached >= (op.write ? op.io_bytes : op.chunk.bytes)) return OnIoOver(index, true);
+    reached = reached / alignment_ * alignment_;  // direct I/O goes on at a boundary
+  } else if (result.result != -EINTR && result.result != -EAGAIN) {
+    Report(op, std::strerror(static_cast<int>(-result.result)));
+    return OnIoOver(index, false);
+  }
+  op.retries = reached > op.started_at ? 0 : op.retries + 1;
+  if (op.retries > kMaxRetries) {
+    Report(op, "no progress");
+    return OnIoOver(index, false);
+  }
+  op.started_at = reached;
+  Queue(index);
+}
+
+void FileWorker::OnIoOver(std::uint32_t index, bool ok) {
+  Op& op = ops_[index];
+  op.io_over = true;
+  op.ok = ok;
+  if (op.write) {
+    if (op.hashed || !options_.checksums) Finish(index);
+  } else if (ok && options_.checksums) {
+    to_hash_.push_back(index);
+  } else {
+    Finish(index);
+  }
+}
+
+void FileWorker::HashNext() {
+  const std::uint32_t index = to_hash_.front();
+  to_hash_.pop_front();
+  Op& op = ops_[index];
+  op.sum = XXH3_64bits(op.data, op.chunk.bytes);
+  op.hashed = true;
+  if (!op.write && op.sum != op.expected_sum) {
+    Report(op, "checksum mismatch");
+    op.ok = false;
+  }
+  if (op.io_over) Finish(index);
+}
+
+void FileWorker::Finish(std::uint32_t index) {
+  Op& op = ops_[index];
+  const CopyQueue::Chunk& chunk = op.chunk;
+  if (op.ok && op.write && options_.checksums) StoreSum(chunk.destination, chunk.index, op.sum);
+  if (op.ok && !op.write && op.staged) {
+    ScatterSlot(MemoryOf(chunk, false), {chunk.destination, chunk.offset, chunk.bytes}, op.data);
+  }
+  queue_->Finish({&chunk, 1}, op.ok);
+  free_.push_back(index);
+}
+
+// A dead disk must not flood the log: the first error, then the second, fourth, eighth and so on.
+void FileWorker::Report(const Op& op, std::string_view what) {
+  if (!std::has_single_bit(++errors_) || options_.observer == nullptr) return;
+  const std::string text = "tier " + std::to_string(options_.tier) + ", " +
+                           tiers_[options_.tier].path + ": " + (op.write ? "write" : "read") +
+                           " of " + std::to_string(op.chunk.bytes) + " bytes at " +
+                           std::to_string(op.file_offset) + ": " + std::string(what) + " (error " +
+                           std::to_string(errors_) + " of this tier)";
+  options_.observer->OnLog(LogLevel::kError, text);
+}
+
+// --- checksums ------------------------------------------------------------------------------
+
+bool FileWorker::LookUpSum(SlotId slot, std::uint32_t chunk, std::uint64_t& sum) {
+  MutexLock lock(sums_mutex_);
+  const std::uint64_t at = std::uint64_t{slot.value()} * plan_.count() + chunk;
+  sum = sums_[at];
+  return has_sum_[at];
+}
+
+void FileWorker::StoreSum(SlotId slot, std::uint32_t chunk, std::uint64_t sum) {
+  MutexLock lock(sums_mutex_);
+  const std::uint64_t at = std::uint64_t{slot.value()} * plan_.count() + chunk;
+  sums_[at] = sum;
+  has_sum_[at] = true;
+}
+
+}  // namespace tidepool

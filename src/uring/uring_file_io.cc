@@ -1,0 +1,261 @@
+#include "tidepool/transfer/uring_file_io.h"
+
+#include <liburing.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "src/transfer/direct_file.h"
+
+namespace tidepool {
+namespace {
+
+constexpr std::uint32_t kMinEntries = 8;
+constexpr std::uint32_t kMaxDepth = 4096;
+// The ring also carries the read of the event that Wake signals.
+constexpr std::uint32_t kWakeEntries = 1;
+constexpr std::uint64_t kWakeTag = std::numeric_limits<std::uint64_t>::max();
+// The kernel registers at most 1 GiB in one buffer and 16,384 buffers.
+constexpr std::uint64_t kMaxBufferBytes = 1u << 30;
+constexpr std::size_t kMaxBuffers = 1u << 14;
+
+constexpr int kNoBuffer = -1;
+
+class UringFileIo final : public FileIo {
+ public:
+  explicit UringFileIo(UringOptions options) : options_(options) {
+    options_.depth = std::clamp(options_.depth, 1u, kMaxDepth);
+    if (const int error = SetUpRing(); error != 0) {
+      fallback_ = MakeThreadFileIo(options_.fallback_threads);
+      reason_ = "io_uring refused: " + std::string(std::strerror(error));
+    }
+  }
+
+  ~UringFileIo() override {
+    // Closing a ring does not wait for its I/O, and the I/O writes into memory that goes away.
+    std::vector<FileOpResult> ignored;
+    while (in_flight_ > 0 && WaitForOne()) TakeCompletions(ignored);
+    if (has_ring_) ::io_uring_queue_exit(&ring_);
+    if (wake_fd_ >= 0) ::close(wake_fd_);
+  }
+
+  Status Open(const std::string& path, std::uint64_t bytes) override {
+    if (fallback_ != nullptr) return fallback_->Open(path, bytes);
+    StatusOr<DirectFile> file = DirectFile::Create(path, bytes);
+    if (!file.ok()) return file.status();
+    if (std::exchange(fixed_file_, false)) ::io_uring_unregister_files(&ring_);
+    file_ = *std::move(file);
+    const int fd = file_.fd();
+    fixed_file_ = ::io_uring_register_files(&ring_, &fd, 1) == 0;
+    return {};
+  }
+
+  void RegisterMemory(std::span<const std::span<std::byte>> regions) override {
+    if (fallback_ != nullptr || !options_.register_buffers) return;
+    if (!buffers_.empty()) ::io_uring_unregister_buffers(&ring_);
+    buffers_.clear();
+    for (const std::span<std::byte>& region : regions) {
+      for (std::uint64_t at = 0; at < region.size(); at += kMaxBufferBytes) {
+        buffers_.push_back({region.data() + at, std::min(kMaxBufferBytes, region.size() - at)});
+      }
+    }
+    std::ranges::sort(buffers_, {}, &iovec::iov_base);
+    if (buffers_.empty()) return;
+    int rc = -E2BIG;
+    if (buffers_.size() <= kMaxBuffers) {
+      rc = ::io_uring_register_buffers(&ring_, buffers_.data(),
+                                       static_cast<unsigned>(buffers_.size()));
+    }
+    if (rc == 0) return;
+    buffers_.clear();
+    reason_ = "buffers not registered: " + std::string(std::strerror(-rc));
+  }
+
+  std::uint32_t Alignment() const noexcept override {
+    return fallback_ != nullptr ? fallback_->Alignment() : file_.alignment();
+  }
+  std::uint32_t Depth() const noexcept override {
+    return fallback_ != nullptr ? fallback_->Depth() : depth_;
+  }
+
+  std::size_t Start(std::span<const FileOp> ops) override {
+    if (fallback_ != nullptr) return fallback_->Start(ops);
+    const std::size_t count = std::min<std::size_t>(ops.size(), depth_ - in_flight_);
+    std::size_t started = 0;
+    for (const FileOp& op : ops.first(count)) {
+      io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+      if (sqe == nullptr) break;
+      Fill(sqe, op);
+      ++started;
+    }
+    in_flight_ += started;
+    if (started > 0) ::io_uring_submit(&ring_);  // what it leaves goes with the next call
+    return started;
+  }
+
+  void Reap(std::vector<FileOpResult>& results, bool block) override {
+    if (fallback_ != nullptr) return fallback_->Reap(results, block);
+    if (TakeCompletions(results) || !block || in_flight_ == 0) return;
+    WaitForOne();
+    TakeCompletions(results);
+  }
+
+  void Wake() override {
+    if (fallback_ != nullptr) return fallback_->Wake();
+    const std::uint64_t one = 1;
+    // Fails only when the counter is full, and then the waiter is awake already.
+    [[maybe_unused]] const ssize_t rc = ::write(wake_fd_, &one, sizeof(one));
+  }
+
+  std::string Describe() const override {
+    std::string text;
+    if (fallback_ != nullptr) {
+      text = fallback_->Describe();
+    } else {
+      text = "io_uring " + std::string(file_.mode()) + " depth " + std::to_string(depth_);
+      if (fixed_file_) text += ", registered file";
+      if (!buffers_.empty()) text += fixed_file_ ? " and buffers" : ", registered buffers";
+    }
+    if (!reason_.empty()) text += " (" + reason_ + ")";
+    return text;
+  }
+
+ private:
+  int ForcedError(std::uint32_t entries) const {
+    return options_.forced_error != nullptr ? options_.forced_error(entries) : 0;
+  }
+
+  // Returns 0 or an errno.
+  int SetUpRing() {
+    std::uint32_t entries = std::bit_ceil(options_.depth + kWakeEntries);
+    int error = TryRing(entries);
+    while (error == ENOMEM && entries > kMinEntries) {
+      entries /= 2;
+      error = TryRing(entries);
+    }
+    if (error != 0) return error;
+    has_ring_ = true;
+    depth_ = std::min(options_.depth, entries - kWakeEntries);
+    if (depth_ < options_.depth) reason_ = "not enough memory for depth " +
+                                           std::to_string(options_.depth);
+    if (!CanReadAndWrite()) return ENOSYS;
+    wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
+    if (wake_fd_ < 0) return errno;
+    AwaitWake();
+    return ::io_uring_submit(&ring_) >= 0 ? 0 : EIO;
+  }
+
+  int TryRing(std::uint32_t entries) {
+    if (const int forced = ForcedError(entries); forced != 0) return forced;
+    // Completions are looked at when we ask: no need to interrupt anybody, but a flag to see.
+    for (const unsigned flags : {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0u}) {
+      const int rc = ::io_uring_queue_init(entries, &ring_, flags);
+      if (rc == 0) return 0;
+      if (rc != -EINVAL) return -rc;
+    }
+    return EINVAL;
+  }
+
+  bool CanReadAndWrite() {
+    if (ForcedError(0) != 0) return false;
+    io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
+    if (probe == nullptr) return false;
+    bool can = true;
+    for (const int op : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
+                         IORING_OP_WRITE_FIXED}) {
+      can = can && ::io_uring_opcode_supported(probe, op) != 0;
+    }
+    ::io_uring_free_probe(probe);
+    return can;
+  }
+
+  void AwaitWake() {
+    io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
+    if (sqe == nullptr) return;  // cannot be: the ring has an entry to spare
+    ::io_uring_prep_read(sqe, wake_fd_, &wake_count_, sizeof(wake_count_), 0);
+    sqe->user_data = kWakeTag;
+  }
+
+  int BufferOf(const FileOp& op) const {
+    const auto after = std::ranges::upper_bound(buffers_, static_cast<void*>(op.data), {},
+                                                &iovec::iov_base);
+    if (after == buffers_.begin()) return kNoBuffer;
+    const iovec& buffer = *std::prev(after);
+    const auto* begin = static_cast<const std::byte*>(buffer.iov_base);
+    if (op.data + op.bytes > begin + buffer.iov_len) return kNoBuffer;
+    return static_cast<int>(std::prev(after) - buffers_.begin());
+  }
+
+  void Fill(io_uring_sqe* sqe, const FileOp& op) const {
+    const int fd = fixed_file_ ? 0 : file_.fd();
+    const auto bytes = static_cast<unsigned>(op.bytes);
+    const int buffer = BufferOf(op);
+    if (buffer != kNoBuffer) {
+      if (op.write) {
+        ::io_uring_prep_write_fixed(sqe, fd, op.data, bytes, op.offset, buffer);
+      } else {
+        ::io_uring_prep_read_fixed(sqe, fd, op.data, bytes, op.offset, buffer);
+      }
+    } else if (op.write) {
+      ::io_uring_prep_write(sqe, fd, op.data, bytes, op.offset);
+    } else {
+      ::io_uring_prep_read(sqe, fd, op.data, bytes, op.offset);
+    }
+    if (fixed_file_) ::io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    sqe->user_data = op.tag;
+  }
+
+  // False if waiting makes no sense any more.
+  bool WaitForOne() {
+    const int rc = ::io_uring_submit_and_wait(&ring_, 1);
+    return rc >= 0 || rc == -EINTR || rc == -EAGAIN || rc == -EBUSY;
+  }
+
+  // Returns true if there was any, the wake event included.
+  bool TakeCompletions(std::vector<FileOpResult>& results) {
+    bool any = false;
+    bool woken = false;
+    io_uring_cqe* cqe = nullptr;
+    while (::io_uring_peek_cqe(&ring_, &cqe) == 0) {
+      any = true;
+      if (cqe->user_data == kWakeTag) {
+        woken = true;
+      } else {
+        results.push_back({cqe->user_data, cqe->res});
+        --in_flight_;
+      }
+      ::io_uring_cqe_seen(&ring_, cqe);
+    }
+    if (woken) AwaitWake();  // goes with the next submission
+    return any;
+  }
+
+  UringOptions options_;
+  std::unique_ptr<FileIo> fallback_;
+  std::string reason_;
+  DirectFile file_;
+  io_uring ring_{};
+  bool has_ring_ = false;
+  bool fixed_file_ = false;
+  std::uint32_t depth_ = 0;
+  std::size_t in_flight_ = 0;
+  std::vector<iovec> buffers_;  // by address; empty when not registered
+  int wake_fd_ = -1;
+  std::uint64_t wake_count_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<FileIo> MakeUringFileIo(UringOptions options) {
+  return std::make_unique<UringFileIo>(options);
+}
+
+}  // namespace tidepool
