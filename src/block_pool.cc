@@ -297,7 +297,8 @@ std::size_t BlockPool::AlikeTail(std::span<const BlockId> blocks,
   return internal::AlikeSuffix(words_, blocks, mask);
 }
 
-// Besides the word's own rules: a phase that needs an HBM slot is entered only with one.
+// Besides the word's own rules: a phase that needs an HBM slot is entered only with one, and
+// kAllocated, where nothing is committed, only without copies below.
 Outcome BlockPool::CheckRun(std::span<const BlockId> run, const Move& move,
                             std::uint32_t* new_word) const noexcept {
   const std::uint32_t old_word = word(run[0]);
@@ -305,12 +306,14 @@ Outcome BlockPool::CheckRun(std::span<const BlockId> run, const Move& move,
   if (outcome != Outcome::kOk) return outcome;
   const bool needs_slot = In(PhaseOf(old_word), kSlotlessPhases) &&
                           !In(PhaseOf(*new_word), kSlotlessPhases) &&
-                          (*new_word & word::kHbmValid) == 0;
+                          (old_word & word::kHbmValid) == 0;
   if (!needs_slot) return Outcome::kOk;
-  const bool have = std::all_of(run.begin(), run.end(), [this](BlockId b) {
-    return records_[b.value()].hbm_slot_plus1 != 0;
+  const bool fresh = PhaseOf(old_word) == Phase::kFree;
+  const bool fit = std::all_of(run.begin(), run.end(), [&](BlockId b) {
+    const Record& record = records_[b.value()];
+    return record.hbm_slot_plus1 != 0 && !(fresh && record.lower_copies != 0);
   });
-  return have ? Outcome::kOk : Outcome::kIllegalTransition;
+  return fit ? Outcome::kOk : Outcome::kIllegalTransition;
 }
 
 void BlockPool::ApplyRun(std::span<const BlockId> run, std::uint32_t new_word) noexcept {

@@ -100,10 +100,11 @@ std::string BlockMismatch(const BlockPool& pool, BlockId b, bool id_is_free) {
   }
   if (!HoldsFitPhase(pool.holds(b), phase)) return "holds do not fit the phase";
   if (!CopyFitsPhase(pool.copy(b, kHbmTier), phase)) return "the HBM copy does not fit the phase";
+  const std::uint32_t present = pool.valid_mask(b) | pool.writing_mask(b);
+  if (phase == Phase::kAllocated && present != 1u) return "nothing is committed, yet copied below";
   const bool clean = (pool.valid_mask(b) & 3u) == 3u;
   if (clean != pool.Has(b, word::kClean)) return "kClean does not match the copies";
   if ((pool.valid_mask(b) & pool.writing_mask(b)) != 0) return "a copy is both valid and written";
-  const std::uint32_t present = pool.valid_mask(b) | pool.writing_mask(b);
   for (TierIndex tier = 0; tier < pool.tier_count(); ++tier) {
     if (pool.slot(b, tier).valid() != (((present >> tier) & 1u) != 0)) {
       return "slot and copy state of tier " + std::to_string(tier) + " disagree";
@@ -119,17 +120,16 @@ Status BlockPool::Audit() const {
   std::vector<SlotRecount> slots(impl_->tiers.begin(), impl_->tiers.end());
   for (std::uint32_t i = 0; i < capacity_; ++i) {
     const BlockId b(i);
-    const std::string where =
-        "block " + std::to_string(i) + " (" + std::string(ToString(phase(b))) + ")";
-    const std::string mismatch = BlockMismatch(*this, b, impl_->ids.IsFree(i));
-    if (!mismatch.empty()) return Violation(mismatch, where);
-    for (TierIndex tier = 0; tier < tier_count_; ++tier) {
+    std::string mismatch = BlockMismatch(*this, b, impl_->ids.IsFree(i));
+    for (TierIndex tier = 0; tier < tier_count_ && mismatch.empty(); ++tier) {
       const SlotId at = slot(b, tier);
-      if (at.valid() && !slots[tier].Take(at.value())) {
-        return Violation("slot " + std::to_string(at.value()) + " of tier " +
-                             std::to_string(tier) + " is not this block's alone",
-                         where);
-      }
+      if (!at.valid() || slots[tier].Take(at.value())) continue;
+      mismatch = "slot " + std::to_string(at.value()) + " of tier " + std::to_string(tier) +
+                 " is not this block's alone";
+    }
+    if (!mismatch.empty()) {
+      return Violation(mismatch,
+                       "block " + std::to_string(i) + " (" + std::string(ToString(phase(b))) + ")");
     }
     recount.Add(*this, b);
   }

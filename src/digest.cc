@@ -1,4 +1,5 @@
 // The chained block digest; docs/digest.md defines every byte and has the test vectors.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -23,18 +24,20 @@ constexpr char kBlockMessage = 'B';
 // Tags of the typed fields of a root message.
 enum class Field : unsigned char { kTenant = 1, kAdapter = 2, kModel = 3, kLayout = 4 };
 
-struct BlockHeader {
-  unsigned char version = kDigestVersion;
-  char kind = kBlockMessage;
-  unsigned char has_content = 0;
-  unsigned char reserved = 0;
-  std::uint32_t tokens = 0;
-  PrefixHash parent;
-};
-static_assert(sizeof(BlockHeader) == 24 && sizeof(PrefixHash) == 16);
+// The first 24 bytes of a block's message, as little-endian words.
+using BlockHeader = std::array<std::uint64_t, 3>;
+
+BlockHeader MakeHeader(const PrefixHash& parent, std::size_t tokens, bool has_content) {
+  const std::uint64_t first = std::uint64_t{kDigestVersion} |
+                              std::uint64_t{static_cast<unsigned char>(kBlockMessage)} << 8 |
+                              std::uint64_t{has_content} << 16 | std::uint64_t{tokens} << 32;
+  return {first, parent.high, parent.low};
+}
 
 // A block's message up to this many bytes is hashed from the stack in one call.
 constexpr std::size_t kOneShotBytes = 1024;
+// For this many tokens the copy into the message is inlined.
+constexpr std::size_t kCommonBlockTokens = 16;
 
 PrefixHash FromXxh(XXH128_hash_t hash) { return {hash.high64, hash.low64}; }
 
@@ -68,24 +71,26 @@ PrefixHash DigestScheme::Root(const NamespaceKey& key, std::uint64_t epoch) cons
 
 PrefixHash DigestScheme::Block(const PrefixHash& parent, std::span<const Token> tokens,
                                const PrefixHash* content) const noexcept {
-  BlockHeader header;
-  header.has_content = content != nullptr ? 1 : 0;
-  header.tokens = static_cast<std::uint32_t>(tokens.size());
-  header.parent = parent;
-
-  std::array<unsigned char, kOneShotBytes> message;
+  const BlockHeader header = MakeHeader(parent, tokens.size(), content != nullptr);
   const std::size_t content_at = sizeof(header) + tokens.size_bytes();
-  if (content_at + sizeof(*content) <= message.size()) {
-    std::memcpy(message.data(), &header, sizeof(header));
-    std::memcpy(message.data() + sizeof(header), tokens.data(), tokens.size_bytes());
-    if (content != nullptr) std::memcpy(message.data() + content_at, content, sizeof(*content));
-    const std::size_t bytes = content_at + (content != nullptr ? sizeof(*content) : 0);
-    return FromXxh(XXH3_128bits_withSecret(message.data(), bytes, secret_, sizeof(secret_)));
+  const std::size_t bytes = content_at + (content != nullptr ? sizeof(*content) : 0);
+  if (bytes <= kOneShotBytes) {
+    // Words, written as they are read again: a mix of sizes would stall store forwarding.
+    std::array<std::uint64_t, kOneShotBytes / sizeof(std::uint64_t)> message;
+    std::copy(header.begin(), header.end(), message.begin());
+    auto* const begin = reinterpret_cast<unsigned char*>(message.data());
+    if (tokens.size() == kCommonBlockTokens) {
+      std::memcpy(begin + sizeof(header), tokens.data(), kCommonBlockTokens * sizeof(Token));
+    } else {
+      std::memcpy(begin + sizeof(header), tokens.data(), tokens.size_bytes());
+    }
+    if (content != nullptr) std::memcpy(begin + content_at, content, sizeof(*content));
+    return FromXxh(XXH3_128bits_withSecret(begin, bytes, secret_, sizeof(secret_)));
   }
 
   XXH3_state_t state;
   (void)XXH3_128bits_reset_withSecret(&state, secret_, sizeof(secret_));
-  (void)XXH3_128bits_update(&state, &header, sizeof(header));
+  (void)XXH3_128bits_update(&state, header.data(), sizeof(header));
   (void)XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
   if (content != nullptr) (void)XXH3_128bits_update(&state, content, sizeof(*content));
   return FromXxh(XXH3_128bits_digest(&state));

@@ -39,7 +39,7 @@ bool PrefixIndex::Impl::OnlyGroup0(const Node& node, std::uint32_t offset) const
 // --- Publishing. ---
 
 // The place after the cursor; false if the prefix before it left the index or may not grow.
-bool PrefixIndex::Impl::Resolve(const PublishCursor& cursor, Place* next) const noexcept {
+inline bool PrefixIndex::Impl::Resolve(const PublishCursor& cursor, Place* next) const noexcept {
   if (!cursor.last.valid()) {
     *next = {cursor.root.value(), 0};
     return LiveRoot(cursor.root);
@@ -51,52 +51,58 @@ bool PrefixIndex::Impl::Resolve(const PublishCursor& cursor, Place* next) const 
 }
 
 // A node has one timeline for its pending blocks.
-bool PrefixIndex::Impl::TimelineFits(const Node& node, const PublishArgs& args) const noexcept {
+inline bool PrefixIndex::Impl::TimelineFits(const Node& node,
+                                            const PublishArgs& args) const noexcept {
   return !args.pending || node.pending == 0 || node.timeline == args.timeline.value();
 }
 
-bool PrefixIndex::Impl::MayExtend(const Node& node, const PublishArgs& args) const noexcept {
+inline bool PrefixIndex::Impl::MayExtend(const Node& node,
+                                         const PublishArgs& args) const noexcept {
   if (node.family != kNone || node.length >= kMaxRun || node.Is(node_flags::kRoot)) return false;
-  if (!TimelineFits(node, args)) return false;
-  return ClaimCount(node) <= (args.may_extend_claimed ? 1u : 0u);
+  return TimelineFits(node, args) && ClaimCount(node) <= (args.may_extend_claimed ? 1u : 0u);
 }
 
 PublishResult PrefixIndex::Impl::Publish(PublishCursor& cursor, const PublishArgs& args) {
   Place at;
   if (!Resolve(cursor, &at)) return PublishResult::kDetached;
+  const Node& node = nodes[at.node];
   std::uint32_t flags = word::kPublished | (args.pending ? word::kPending : 0u);
   if (cursor.last.valid()) {
-    const bool lost = IsTombstone(nodes[at.node], cursor.last);
+    const bool lost = IsTombstone(node, cursor.last);
     flags |= lost ? word::kOrphan : pool->word(cursor.last) & word::kOrphan;
   }
-
-  const bool inside = at.offset < nodes[at.node].length;
-  const std::uint32_t child =
-      inside ? kNone : FindChild(at.node, args.tokens, args.content);
-  if (child != kNone) at = {child, 0};
-  const bool known =
-      child != kNone ||
-      (inside && SameContent(nodes[at.node], Id(nodes[at.node], at.offset), args.tokens,
-                             args.content));
-
-  PublishResult result = PublishResult::kPublished;
   BlockId standing = args.blocks[0];
-  if (known) {
-    standing = Id(nodes[at.node], at.offset);
-    Seal(args, pool->digest(standing));
-    result = Join(at, args, flags, &standing);
-  } else {
+  PublishResult result = PublishResult::kPublished;
+  if (at.offset == node.length && MayExtend(node, args)) {
     Seal(args, BlockDigest(cursor, args));
-    if (!inside && MayExtend(nodes[at.node], args)) {
-      Append(at.node, args, flags);
-    } else {
-      AddChild(inside ? Split(at.node, at.offset) : at.node, args, flags);
-    }
+    Append(at.node, args, flags);
+  } else {
+    result = Branch(at, cursor, args, flags, &standing);
   }
   if (result == PublishResult::kDetached) return result;
   cursor.last = standing;
   cursor.check = pool->generation(standing) + 1;
   return result;
+}
+
+// Publishes where a run cannot just grow. *standing becomes the block that stands at the place.
+PublishResult PrefixIndex::Impl::Branch(Place at, const PublishCursor& cursor,
+                                        const PublishArgs& args, std::uint32_t flags,
+                                        BlockId* standing) {
+  const bool inside = at.offset < nodes[at.node].length;
+  const std::uint32_t child =
+      inside ? kNone : FindChild(at.node, args.tokens, args.content);
+  if (child != kNone) at = {child, 0};
+  const Node& node = nodes[at.node];
+  if (child != kNone ||
+      (inside && SameContent(node, Id(node, at.offset), args.tokens, args.content))) {
+    *standing = Id(node, at.offset);
+    Seal(args, pool->digest(*standing));
+    return Join(at, args, flags, standing);
+  }
+  Seal(args, BlockDigest(cursor, args));
+  AddChild(inside ? Split(at.node, at.offset) : at.node, args, flags);
+  return PublishResult::kPublished;
 }
 
 PrefixHash PrefixIndex::Impl::BlockDigest(const PublishCursor& cursor,
@@ -109,7 +115,7 @@ PrefixHash PrefixIndex::Impl::BlockDigest(const PublishCursor& cursor,
 }
 
 // Group 0's block keeps the tokens; all have the digest.
-void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) noexcept {
+inline void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) noexcept {
   Token* const tokens = pool->mutable_tokens(args.blocks[0]);
   if (tokens != args.tokens.data()) {
     std::memcpy(tokens, args.tokens.data(), args.tokens.size_bytes());
@@ -120,8 +126,8 @@ void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) 
 }
 
 // Puts the group's block, if there is one, at a position that has none.
-void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& args,
-                               std::uint32_t flags) {
+inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& args,
+                                      std::uint32_t flags) {
   Node& node = nodes[at.node];
   const BlockId b = group < args.blocks.size() ? args.blocks[group] : BlockId();
   node.ids()[at.offset * groups + group] = b;
@@ -143,7 +149,7 @@ void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& ar
 
 void PrefixIndex::Impl::Append(std::uint32_t n, const PublishArgs& args, std::uint32_t flags) {
   Node& node = nodes[n];
-  GrowRun(node, args.more);
+  if (node.length == node.capacity) GrowRun(node, args.more);
   const std::uint32_t offset = node.length++;
   for (GroupIndex group = 0; group < groups; ++group) Settle({n, offset}, group, args, flags);
   for (std::size_t tier = TopTier(node, args.blocks[0]); tier < pool->tier_count(); ++tier) {

@@ -264,6 +264,9 @@ struct PrefixIndex::Impl {
   [[nodiscard]] bool TimelineFits(const Node& node, const PublishArgs& args) const noexcept;
   [[nodiscard]] bool MayExtend(const Node& node, const PublishArgs& args) const noexcept;
   PublishResult Publish(PublishCursor& cursor, const PublishArgs& args);
+  [[nodiscard]] PublishResult Branch(Place at, const PublishCursor& cursor,
+                                     const PublishArgs& args, std::uint32_t flags,
+                                     BlockId* standing);
   [[nodiscard]] PrefixHash BlockDigest(const PublishCursor& cursor,
                                        const PublishArgs& args) const noexcept;
   void Seal(const PublishArgs& args, const PrefixHash& digest) noexcept;

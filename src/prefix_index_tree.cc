@@ -109,10 +109,9 @@ void PrefixIndex::Impl::Reserve(Node& node, std::uint32_t positions) {
   node.capacity = static_cast<std::uint16_t>(positions);
 }
 
-// Room for one more position, and a guess at how many follow it.
+// Makes room in a full run for one more position, and for the `more` that are said to follow it.
 void PrefixIndex::Impl::GrowRun(Node& node, std::uint32_t more) {
   const std::uint32_t needed = node.length + 1u + std::min(more, kMaxRun);
-  if (needed <= node.capacity || node.length < node.capacity) return;
   const std::uint32_t grown = more != 0 ? needed : std::max(needed, node.length * 5u / 4u);
   Reserve(node, std::min(grown, kMaxRun));
 }

@@ -7,6 +7,9 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "tidepool/block_pool.h"
@@ -40,6 +43,8 @@ bool TakeEdge(ModelBlock& block, Phase to) {
     case Phase::kCandidate:
       return block.hbm(CopyState::kValid);
     case Phase::kAllocated:
+      return block.hbm(CopyState::kWriting) && block.copies[1] == CopyState::kAbsent &&
+             block.copies[2] == CopyState::kAbsent;
     case Phase::kReuse:
       return !block.hbm(CopyState::kAbsent);
     default:
@@ -67,7 +72,7 @@ class PoolModel {
       : random_(seed), pool_({.block_tokens = 2, .slots = {40, 12, 12}}) {}
 
   void Step() {
-    switch (Pick(12)) {
+    switch (Pick(20)) {
       case 0: return Allocate();
       case 1: return AllocateIds();
       case 2: return Attach();
@@ -108,7 +113,7 @@ class PoolModel {
               pool_.slots(kHbmTier));
   }
 
-  [[nodiscard]] std::uint32_t legal_moves() const { return legal_moves_; }
+  [[nodiscard]] const std::set<std::pair<Phase, Phase>>& edges() const { return edges_; }
 
  private:
   void CompareBlock(BlockId b, const ModelBlock& block) const {
@@ -157,8 +162,9 @@ class PoolModel {
     if (it == blocks_.end()) return;
     const auto tier = static_cast<TierIndex>(Pick(kTiers));
     auto& [b, block] = *it;
-    const bool unheld_phase = block.phase == Phase::kFree || block.phase == Phase::kOffloaded;
-    if (block.copies[tier] != CopyState::kAbsent || (tier == 0 && !unheld_phase)) return;
+    const bool bare = block.copies == ModelBlock{}.copies;
+    const bool may_hbm = block.phase == Phase::kOffloaded || (block.phase == Phase::kFree && bare);
+    if (block.copies[tier] != CopyState::kAbsent || (tier == 0 && !may_hbm)) return;
     const bool allowed = tier == 0 || block.phase != Phase::kAllocated;
     const bool fits = allowed && pool_.free_slots(tier) > 0;
     ASSERT_EQ(pool_.AttachSlot(b, tier), fits);
@@ -198,10 +204,12 @@ class PoolModel {
   }
 
   void Free() {
-    const auto it = Any();
-    if (it == blocks_.end() || it->second.phase != Phase::kFree) return;
+    const auto it = std::find_if(blocks_.begin(), blocks_.end(), [](const auto& entry) {
+      const ModelBlock& block = entry.second;
+      return block.phase == Phase::kFree && block.pins == 0 && !block.published;
+    });
+    if (it == blocks_.end()) return;
     auto& [b, block] = *it;
-    if (block.pins > 0 || block.published) return;
     for (TierIndex tier = 0; tier < kTiers; ++tier) {
       if (block.copies[tier] != CopyState::kAbsent) DetachFrom(b, block, tier);
     }
@@ -213,7 +221,7 @@ class PoolModel {
     const auto it = Any();
     if (it == blocks_.end()) return;
     auto& [b, block] = *it;
-    if (Pick(2) == 0) {
+    if (Pick(2 + block.pins) == 0) {
       const bool can = block.pins < 31;
       ASSERT_EQ(pool_.Pin(b), can);
       block.pins += can;
@@ -244,21 +252,38 @@ class PoolModel {
     ASSERT_TRUE(pool_.Resize(tier, (tier == 0 ? 30 : 6) + Pick(7)).ok());
   }
 
-  // Mostly a move that suits some block, on a random set, so that both answers occur.
+  // A legal edge of a random block, or any move; on the blocks it suits, or any.
   void Transition() {
     const auto it = Any();
     if (it == blocks_.end()) return;
-    BlockPool::Move move = {.to = static_cast<Phase>(Pick(kPhaseCount)), .cause = Cause::kMatch};
-    move.hold = static_cast<int>(Pick(3)) - 1;
-    if (Pick(3) == 0) move = {Phase::kActive, Cause::kReady, Phase::kReuse, Cause::kMatch, 1};
+    const BlockPool::Move move = Pick(4) == 0 ? AnyMove() : MoveOf(it->second);
     std::vector<BlockId> blocks;
-    const bool suited = Pick(3) != 0;
+    const bool suited = Pick(4) != 0;
     for (const auto& [b, block] : blocks_) {
       const bool suits = AfterMove(block, move).has_value();
       if (suited ? suits && Pick(3) != 0 : Pick(6) == 0) blocks.push_back(b);
     }
     if (Pick(2) == 0) std::shuffle(blocks.begin(), blocks.end(), random_);
     Apply(blocks, move);
+  }
+
+  BlockPool::Move AnyMove() {
+    return {.to = static_cast<Phase>(Pick(kPhaseCount)),
+            .cause = Cause::kMatch,
+            .via = static_cast<Phase>(Pick(kPhaseCount)),
+            .hold = static_cast<int>(Pick(3)) - 1};
+  }
+
+  BlockPool::Move MoveOf(const ModelBlock& block) {
+    if (block.holds > 1) return {.to = Phase::kFree, .cause = Cause::kRelease, .hold = -1};
+    const Edge* edge = nullptr;
+    do edge = &kEdges[Pick(kEdges.size())];
+    while (edge->from != block.phase);
+    const bool held = edge->to == Phase::kAllocated || edge->to == Phase::kActive ||
+                      edge->to == Phase::kReuse;
+    return {.to = edge->to,
+            .cause = Cause::kMatch,
+            .hold = static_cast<int>(held) - static_cast<int>(block.holds)};
   }
 
   void Apply(const std::vector<BlockId>& blocks, Phase to, int hold) {
@@ -281,7 +306,10 @@ class PoolModel {
               legal ? Outcome::kOk : Outcome::kIllegalTransition);
     if (!legal) return;
     ASSERT_EQ(got, changed);
-    legal_moves_ += !changed.empty();
+    for (BlockId b : changed) {
+      const Phase from = std::exchange(blocks_[b].phase, after[b].phase);
+      if (move.via == Phase::kFree) edges_.emplace(from, after[b].phase);
+    }
     blocks_ = after;
     for (BlockId b : changed) {
       ModelBlock& block = blocks_[b];
@@ -293,21 +321,23 @@ class PoolModel {
   BlockPool pool_;
   std::map<BlockId, ModelBlock> blocks_;
   std::array<std::vector<SlotId>, kTiers> quarantine_;
-  std::uint32_t legal_moves_ = 0;
+  std::set<std::pair<Phase, Phase>> edges_;  // taken directly
 };
 
 TEST(BlockPoolModelTest, RandomOperationsMatchANaiveModel) {
-  for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+  std::set<std::pair<Phase, Phase>> edges;
+  for (std::uint32_t seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     PoolModel model(seed);
-    for (int step = 0; step < 1500; ++step) {
+    for (int step = 0; step < 1000; ++step) {
       SCOPED_TRACE("step " + std::to_string(step));
       model.Step();
       model.Compare();
       if (::testing::Test::HasFatalFailure()) return;
     }
-    EXPECT_GT(model.legal_moves(), 100u);  // the walk did not get stuck
+    edges.insert(model.edges().begin(), model.edges().end());
   }
+  EXPECT_EQ(edges.size(), kEdges.size());  // every one was taken
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST(Scenario, S22TheClockStepsBack) {
 }
 
 /// Evicts 1,000 idle sessions whose signals are hostile, one by one; their digests in order.
-std::vector<PrefixHash> OrderOfHostileSessions() {
+std::vector<PrefixHash> OrderOfHostileSessions(TimePoint now) {
   constexpr int kSessions = 1000;
   using Float = std::numeric_limits<float>;
   const std::array sd = {Float::quiet_NaN(), Float::infinity(), -Float::infinity(), -5.0F, 0.0F,
@@ -127,7 +127,7 @@ std::vector<PrefixHash> OrderOfHostileSessions() {
                            Duration(0), Duration(1)};
   const std::array when = {TimePoint::max(), TimePoint::min(), TimePoint(), AtSecond(-5)};
   ScenarioFixture s({.hbm = kSessions, .check_every_step = false});
-  s.SetTime(AtSecond(1000));
+  s.SetTime(now);
   for (std::size_t i = 1; i <= kSessions; ++i) {
     AddIdle(s, static_cast<int>(i), Text(static_cast<int>(i), 4), wait[i % wait.size()],
             static_cast<Priority>(i % kPriorityCount));
@@ -147,10 +147,12 @@ std::vector<PrefixHash> OrderOfHostileSessions() {
 }
 
 TEST(Scenario, S23HostileSignalValues) {
-  const std::vector<PrefixHash> order = OrderOfHostileSessions();
-  EXPECT_EQ(std::set<PrefixHash>(order.begin(), order.end()).size(), 1000u);
-  EXPECT_EQ(order.size(), 1000u);
-  EXPECT_EQ(OrderOfHostileSessions(), order);
+  for (const TimePoint now : {AtSecond(1000), AtSecond(-1000), TimePoint::max()}) {
+    const std::vector<PrefixHash> order = OrderOfHostileSessions(now);
+    EXPECT_EQ(std::set<PrefixHash>(order.begin(), order.end()).size(), 1000u);
+    EXPECT_EQ(order.size(), 1000u);
+    EXPECT_EQ(OrderOfHostileSessions(now), order);
+  }
 
   for (const double bandwidth : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     ScenarioFixture s({.hbm = 2, .dram = 2});

@@ -99,7 +99,10 @@ TEST(ScenarioChild, DISABLED_S53PrintKeys) {
 }
 
 TEST(Scenario, S53KeysAreTheSameInEveryProcess) {
-  const std::vector<std::string> golden = {};
+  const std::vector<std::string> golden = {
+      "1b2b2ac2118f497b1c136d49430a5ace", "d2668f4f02e3f58df197ad5ad60238cb",
+      "9bf2843ac6e2375bd87eec86e20c7ed3", "65b73b34edf318dbf352c8e0772ff9d7",
+      "6f4b839c9d22eccc34c981db02c1b551"};
   const std::vector<std::string> keys = KeysOfFixedPrompts(kSeed);
   EXPECT_EQ(keys, golden);
   EXPECT_EQ(KeysOfFixedPrompts(kSeed), keys);

@@ -270,8 +270,23 @@ Outcome TurnServer::ResumeTurn(Session& session) {
   if (admission.ready_tokens == old_tokens) CheckTail(session, old_blocks);
   session.resumed = true;
   session.stage = Stage::kResumed;
-  const CpuTimer timer(session.cpu_ns);
-  return session.sequence.Truncate(old_blocks * options_.block_tokens);
+  return CutTail(session, old_blocks * options_.block_tokens);
+}
+
+/// The old prompt ends where its full blocks end. Loads may be in the way; in lockstep they always
+/// end before anything else happens.
+Outcome TurnServer::CutTail(Session& session, std::uint32_t tokens) {
+  const auto truncate = [&] {
+    const CpuTimer timer(session.cpu_ns);
+    return session.sequence.Truncate(tokens);
+  };
+  Outcome outcome = Outcome::kStillLoading;
+  if (options_.pace != Pace::kLockstep) outcome = truncate();
+  if (outcome != Outcome::kStillLoading) return outcome;
+  if (session.ticket.WaitReady() != Outcome::kLoadFailed) return truncate();
+  ++result_.failed_loads;
+  Drop(session);
+  return Outcome::kBusy;  // to be placed by a fresh match
 }
 
 /// By tier of the topmost copy, as Admit counts.

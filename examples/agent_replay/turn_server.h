@@ -93,6 +93,7 @@ class TurnServer {
   tidepool::Outcome TryPlace(Session& session);
   tidepool::Outcome AdmitTurn(Session& session);
   tidepool::Outcome ResumeTurn(Session& session);
+  tidepool::Outcome CutTail(Session& session, std::uint32_t tokens);
   tidepool::Outcome AppendTurn(Session& session);
   void Drop(Session& session);
   void SplitHits(std::uint32_t hit_tokens, std::uint32_t old_blocks, Session& session);

@@ -29,7 +29,7 @@ int main() {
   options.layout = KvLayout::Gqa({.layers = 4, .kv_heads = 2, .head_dim = 64, .block_tokens = 16});
   options.tiers = {Hbm(HostArena(4_MiB)), Dram(8_MiB), Nvme(file, 32_MiB)};
   StatusOr<std::unique_ptr<KvCacheManager>> created = KvCacheManager::Create(std::move(options));
-  if (!created.ok()) return Fail("create", created.status().message());
+  if (!created.ok()) return Fail("create", created.status().ToString());
   KvCacheManager& cache = **created;
 
   std::vector<Token> prompt(200);

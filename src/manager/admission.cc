@@ -94,24 +94,37 @@ Outcome ManagerCore::CheckLimits(std::uint64_t blocks, std::uint64_t table,
   return hard != 0 && blocks > hard ? Outcome::kNeverFits : Outcome::kOk;
 }
 
-// Room for the plan, with the plan's own hits kept out of the victims' list.
-bool ManagerCore::MakeRoom(const RoomRequest& room, const AdmitPlan& plan, Shortfall& shortfall) {
-  if (room.slots <= Available(room) && room.slots <= pool_->free_blocks() && !quotas_) return true;
-  const auto mark = [&](bool on) {
-    const auto each = [&](BlockId b) {
-      if (on) {
-        pool_->SetFlag(b, word::kExcluded);
-      } else {
-        pool_->ClearFlag(b, word::kExcluded);
-      }
-    };
-    for (const BlockId b : plan.match.blocks) each(b);
-    for (const BlockId b : plan.kept) each(b);
-    if (plan.partial_tokens != 0) each(plan.match.partial);
+// Keeps what the plan wants out of the victims' list.
+void ManagerCore::MarkWanted(const AdmitPlan& plan, bool wanted) {
+  const auto each = [&](BlockId b) {
+    if (wanted) {
+      pool_->SetFlag(b, word::kExcluded);
+    } else {
+      pool_->ClearFlag(b, word::kExcluded);
+    }
   };
-  mark(true);
+  for (const BlockId b : plan.match.blocks) each(b);
+  for (const BlockId b : plan.kept) each(b);
+  if (plan.partial_tokens != 0) each(plan.match.partial);
+}
+
+bool ManagerCore::MakeRoom(const RoomRequest& room, const AdmitPlan& plan, Shortfall& shortfall) {
+  if (FitsNow(room)) return true;
+  MarkWanted(plan, true);
   const bool fits = EnsureRoom(room, shortfall);
-  mark(false);
+  MarkWanted(plan, false);
+  return fits;
+}
+
+// What MakeRoom would answer.
+bool ManagerCore::HasRoom(const RoomRequest& room, const AdmitPlan& plan) {
+  if (FitsNow(room)) return true;
+  MarkWanted(plan, true);
+  Shortfall shortfall;
+  std::uint32_t demand = 0;
+  const bool fits = PlanRoom(room, shortfall, demand);
+  if (fits) Unchoose(victims_, kHbmTier);
+  MarkWanted(plan, false);
   return fits;
 }
 
@@ -130,19 +143,17 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
                 match);
   std::uint32_t next = 0;  // contiguous blocks only count as a hit
   std::uint32_t loads = 0;
-  std::uint32_t cached = 0;
   const std::uint32_t full = (static_cast<std::uint32_t>(request.tokens.size()) - 1) / block_tokens_;
   for (const Segment& s : match.segments) {
     if (s.first != next) break;
     next += s.count;
     result.tokens_by_tier[s.tier] += s.count * block_tokens_;
-    if (s.tier == kHbmTier && next <= full && pool_->evictable() == 0) continue;
+    if (s.tier == kHbmTier) continue;
     for (std::uint32_t i = s.first; i < std::min(s.first + s.count, full); ++i) {
       const BlockId b = match.blocks[i];
       const CopyState hbm = pool_->copy(b, kHbmTier);
       if (hbm == CopyState::kWriting) result.loading_tokens += block_tokens_;
       if (hbm == CopyState::kAbsent) ++loads;
-      if (hbm == CopyState::kValid && pool_->Evictable(b, kHbmTier)) ++cached;
     }
   }
   result.tokens = next * block_tokens_;
@@ -156,13 +167,14 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
                          .request = request.request,
                          .session = request.session,
                          .ns = ns};
-  const std::uint32_t victims =
-      tiers_ == 1 ? pool_->evictable() - std::min(pool_->evictable(), cached)
-                  : pool_->evictable_clean();
   if (CheckLimits(total, total, ns) != Outcome::kOk) {
     result.fit = Fit::kNeverFits;
-  } else {
-    result.fit = room.slots <= Available(room) + victims ? Fit::kFits : Fit::kBusy;
+  } else if (!HasSequence()) {
+    result.fit = Fit::kBusy;
+  } else if (!FitsNow(room)) {
+    PlanAdmission(request, ns, plan_);
+    FindMisses(request, ns, plan_);
+    result.fit = HasRoom(room, plan_) ? Fit::kFits : Fit::kBusy;
   }
   for (TierIndex t = 1; t < tiers_; ++t) {
     if (result.tokens_by_tier[t] == 0) continue;
@@ -376,17 +388,12 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
       .session = request.session,
       .ns = ns};
   FindMisses(request, ns, plan);
-  if (!MakeRoom(room, plan, admission.shortfall)) {
+  if (!HasSequence() || !MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
     admission.outcome = Outcome::kBusy;
     return admission;
   }
   SequenceData* seq = NewSequence();
-  if (seq == nullptr) {
-    ++stats_.busy;
-    admission.outcome = Outcome::kBusy;
-    return admission;
-  }
   EraseDemand(request.request, request.session);
   if (!misses_.empty()) policies_[kHbmTier]->OnMissed(misses_);
   CountHits(plan, length, false);
@@ -405,6 +412,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   seq->publish_blocks = plan.matched;
   seq->cursor = plan.matched != 0 ? pool_->ref(plan.match.blocks.back()) : BlockRef();
   TakeFresh(*seq, plan.fresh);
+  TrimGrants();
   seq->committed = plan.matched * block_tokens_;
   if (plan.partial_tokens != 0) {
     const std::uint32_t before = seq->committed;
@@ -504,6 +512,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   seq.publish_blocks = plan.matched;
   seq.cursor = plan.matched != 0 ? pool_->ref(plan.match.blocks.back()) : BlockRef();
   TakeFresh(seq, plan.fresh);
+  TrimGrants();
   SetTable(seq, 0);
   if (seq.session != kNone) {
     SessionSignals& session = sessions_[seq.session];

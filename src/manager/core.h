@@ -264,7 +264,12 @@ class ManagerCore {
   void PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan);
   void Classify(AdmitPlan& plan) const;
   Outcome CheckLimits(std::uint64_t blocks, std::uint64_t table, std::uint32_t ns) const;
+  void MarkWanted(const AdmitPlan& plan, bool wanted);
   bool MakeRoom(const RoomRequest& room, const AdmitPlan& plan, Shortfall& shortfall);
+  bool HasRoom(const RoomRequest& room, const AdmitPlan& plan);
+  bool HasSequence() const noexcept {
+    return !free_sequences_.empty() || sequences_.size() < options_.max_sequences;
+  }
   SequenceData* NewSequence();
   void FreeSequence(SequenceData& seq);
   void TakeHits(AdmitPlan& plan, SequenceData& seq);
@@ -300,8 +305,14 @@ class ManagerCore {
 
   // room.cc
   std::uint32_t Available(const RoomRequest& room) const noexcept;
+  /// Free slots suffice, no victims needed. Tombstones may hold ids without slots.
+  bool FitsNow(const RoomRequest& room) const noexcept {
+    return !quotas_ && room.slots <= Available(room) && room.slots <= pool_->free_blocks();
+  }
   bool EnsureRoom(const RoomRequest& room, Shortfall& shortfall);
-  bool EnsureQuota(const RoomRequest& room);
+  bool PlanQuota(const RoomRequest& room);
+  void PlanCheap(std::uint32_t n);
+  bool PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::uint32_t& demand);
   void RegisterDemand(const RoomRequest& room, std::uint32_t missing);
   void EraseDemand(RequestId request, SessionId session);
   Demand* FindDemand(RequestId request, SessionId session) noexcept;

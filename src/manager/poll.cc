@@ -152,6 +152,7 @@ Status ManagerCore::Resize(TierIndex tier, std::uint32_t slots) {
   policies_[tier]->Attach(BlockView(pool_.get(), index_.get()), tier, slots);
   shrinking_ |= 1u << tier;
   ProgressResize();
+  TrimGrants();
   return absl::OkStatus();
 }
 

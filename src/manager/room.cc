@@ -159,71 +159,74 @@ void ManagerCore::TrimGrants() {
 
 // --- Room in HBM. ---
 
-bool ManagerCore::EnsureQuota(const RoomRequest& room) {
-  NamespaceData& data = namespaces_[room.ns];
+// Appends victims of the request's own namespace when its hard cap leaves no other way.
+bool ManagerCore::PlanQuota(const RoomRequest& room) {
+  const NamespaceData& data = namespaces_[room.ns];
   const std::uint32_t hard = data.quota[kHbmTier].hard;
   if (hard == 0 || data.used[kHbmTier] + room.slots <= hard) return true;
   const std::uint32_t excess = data.used[kHbmTier] + room.slots - hard;
   const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
   const ShareFilter own(&namespaces_, &block_ns_, kHbmTier, room.ns, &clean);
-  victims_.clear();
   PlanVictims(kHbmTier, excess, &own, victims_);
-  if (victims_.size() < excess) {
-    Unchoose(victims_, kHbmTier);
-    return false;
+  return victims_.size() >= excess;
+}
+
+// Victims whose recomputation costs less than a reload and the wait for it.
+void ManagerCore::PlanCheap(std::uint32_t n) {
+  const Duration reload = engine_->EstimateCost(kHbmTier, 1, block_bytes_).time +
+                          engine_->EstimateCost(1, kHbmTier, block_bytes_).time;
+  const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute,
+                          std::chrono::duration<double>(reload).count());
+  PlanVictims(kHbmTier, n, &cheap, victims_);
+  std::erase_if(victims_, [&](BlockId b) {  // a last copy may leave only behind everything else
+    const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
+                          !index_->IsResidentTail(b, last_tier());
+    if (interior) Unchoose({&b, 1}, kHbmTier);
+    return interior;
+  });
+}
+
+// Finds the victims that make room, in victims_ and marked chosen; evicts only what is dead. On
+// refusal nothing is chosen, and *demand is what write-back would have to free.
+bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::uint32_t& demand) {
+  demand = 0;
+  victims_.clear();
+  if (room.slots > pool_->free_blocks()) ReclaimOrphans(kNone);  // tombstones keep ids
+  if (room.slots > Available(room)) {
+    if (stale_hint_ != 0) ReclaimStale(room.slots - Available(room));
+    if (room.slots > Available(room)) ReclaimOrphans(room.slots - Available(room));
   }
-  EvictChosen(victims_, kHbmTier);
-  return true;
+  const std::uint32_t available = Available(room);
+  const bool possible = room.slots <= pool_->free_blocks() && (!quotas_ || PlanQuota(room));
+  const auto missing = [&] {
+    const auto have = available + static_cast<std::uint32_t>(victims_.size());
+    return room.slots - std::min(room.slots, have);
+  };
+  if (possible) {
+    const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
+    if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() : pool_->evictable_clean()) != 0) {
+      if (quotas_) {
+        const ShareFilter over(&namespaces_, &block_ns_, kHbmTier, kNone, &clean);
+        PlanVictims(kHbmTier, missing(), &over, victims_);
+      }
+      PlanVictims(kHbmTier, missing(), &clean, victims_);
+    }
+    demand = missing();
+    if (demand != 0 && tiers_ > 1 && options_.recompute.known()) PlanCheap(demand);
+    if (missing() == 0) return true;
+  }
+  shortfall = {.needed = room.slots,
+               .available = available,
+               .evictable = pool_->evictable(),
+               .in_flight = leaving_[kHbmTier]};
+  Unchoose(victims_, kHbmTier);
+  return false;
 }
 
 bool ManagerCore::EnsureRoom(const RoomRequest& room, Shortfall& shortfall) {
-  if (quotas_ && !EnsureQuota(room)) {
-    shortfall = {.needed = room.slots, .available = 0, .evictable = pool_->evictable()};
-    return false;
-  }
-  if (room.slots > pool_->free_blocks()) ReclaimOrphans(kNone);  // tombstones keep ids
-  if (room.slots > pool_->free_blocks()) return false;
-  if (room.slots <= Available(room)) return true;
-  if (stale_hint_ != 0) ReclaimStale(room.slots - Available(room));
-  if (!orphans_.empty() && room.slots > Available(room)) {
-    ReclaimOrphans(room.slots - Available(room));
-  }
-  const std::uint32_t available = Available(room);
-  if (room.slots <= available) return true;
-  const std::uint32_t missing = room.slots - available;
-
-  victims_.clear();
-  const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
-  if (tiers_ == 1 ? pool_->evictable() >= missing : pool_->evictable_clean() != 0) {
-    if (quotas_) {
-      const ShareFilter over(&namespaces_, &block_ns_, kHbmTier, kNone, &clean);
-      PlanVictims(kHbmTier, missing, &over, victims_);
-    }
-    if (victims_.size() < missing) {
-      PlanVictims(kHbmTier, missing - static_cast<std::uint32_t>(victims_.size()), &clean, victims_);
-    }
-  }
-  const std::size_t clean_victims = victims_.size();
-  if (clean_victims < missing && tiers_ > 1 && options_.recompute.known()) {
-    const Duration reload = engine_->EstimateCost(kHbmTier, 1, block_bytes_).time +
-                            engine_->EstimateCost(1, kHbmTier, block_bytes_).time;
-    const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute,
-                            std::chrono::duration<double>(reload).count());
-    PlanVictims(kHbmTier, missing - static_cast<std::uint32_t>(victims_.size()), &cheap, victims_);
-    std::erase_if(victims_, [&](BlockId b) {  // a last copy may leave only behind everything else
-      const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
-                            !index_->IsResidentTail(b, last_tier());
-      if (interior) Unchoose({&b, 1}, kHbmTier);
-      return interior;
-    });
-  }
-  if (victims_.size() < missing) {
-    shortfall = {.needed = room.slots,
-                 .available = available,
-                 .evictable = pool_->evictable(),
-                 .in_flight = leaving_[kHbmTier]};
-    Unchoose(victims_, kHbmTier);
-    RegisterDemand(room, missing - static_cast<std::uint32_t>(clean_victims));
+  std::uint32_t demand = 0;
+  if (!PlanRoom(room, shortfall, demand)) {
+    if (demand != 0) RegisterDemand(room, demand);
     return false;
   }
   EvictChosen(victims_, kHbmTier);

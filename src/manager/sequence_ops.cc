@@ -35,7 +35,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
                            .session = seq.session_id,
                            .ns = seq.ns.value(),
                            .running = true};
-    if (room.slots > Available(room) || room.slots > pool_->free_blocks() || quotas_) {
+    if (!FitsNow(room)) {
       if (active_transfers_ != 0) Harvest();
       Shortfall shortfall;
       misses_.clear();
@@ -58,6 +58,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
       SetTable(seq, at);
     }
     TakeFresh(seq, grow);
+    TrimGrants();
     SetTable(seq, have);
     if (!demands_.empty()) TrimGrants();
   }

@@ -462,6 +462,7 @@ KvCacheManager::OffloadResult ManagerCore::Onboard(std::span<const Token> tokens
   }
   StartLoads(plan.load, nullptr);
   OwnSlots(plan.load, ns, true);
+  TrimGrants();
   result.accepted = plan.matched;
   Pump();
   return result;

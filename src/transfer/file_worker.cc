@@ -102,7 +102,8 @@ void FileWorker::Run() {
       HashNext();
       Reap(false);
     } else if (in_flight_ > 0) {
-      Reap(true);
+      // Block only where new work would wake us, or could not start anyway.
+      Reap(taken_.empty() || free_.empty());
     }
   }
 }

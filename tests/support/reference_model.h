@@ -45,6 +45,7 @@ struct ModelSequence {
   bool running = true;
   std::uint32_t committed = 0;  ///< tokens
   std::uint32_t dropped = 0;    ///< blocks
+  bool load_failed = false;     ///< and nothing was appended since
   Fence last_fence;
   std::vector<std::uint32_t> slots;  ///< its table as last seen
 };

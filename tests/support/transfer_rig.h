@@ -85,6 +85,12 @@ class Rig {
     tiers_[kNvme].path = path_.str();
   }
 
+  ~Rig() {
+    if (fault_file_ != nullptr) fault_file_->Resume();  // a failed test must not hang
+  }
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+
   TierBinding& tier(TierIndex i) { return tiers_[i]; }
   TransferEngine& engine() { return *engine_; }
   LogObserver& log() { return log_; }
@@ -105,11 +111,14 @@ class Rig {
   /// Starts on a fault-injecting file, which the engine owns.
   FaultFileIo& StartOnFaultFile(FaultFileOptions options = {}) {
     auto file = std::make_unique<FaultFileIo>(options);
-    FaultFileIo& result = *file;
+    fault_file_ = file.get();
     Start(std::move(file));
-    return result;
+    return *fault_file_;
   }
-  void Stop() { engine_.reset(); }
+  void Stop() {
+    fault_file_ = nullptr;
+    engine_.reset();
+  }
 
   CopyRequest Request(TierIndex from, std::uint32_t source, TierIndex to, std::uint32_t destination,
                       TransferClass transfer_class = TransferClass::kDemandLoad) {
@@ -199,6 +208,7 @@ class Rig {
   std::vector<TierBinding> tiers_;
   LogObserver log_;
   std::unique_ptr<TransferEngine> engine_;
+  FaultFileIo* fault_file_ = nullptr;
   std::uint64_t next_id_ = 1;
   std::map<std::uint64_t, TransferResult> ended_;
   std::map<std::uint64_t, std::uint32_t> layers_;

@@ -1,0 +1,191 @@
+// The manager under random operations against the reference model. A failure prints the seed, the
+// step and the shortest log of operations that still fails; TIDEPOOL_MODEL_SEED and
+// TIDEPOOL_MODEL_STEPS replay and lengthen it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/model_world.h"
+
+namespace tidepool::testing {
+namespace {
+
+constexpr FakeFaults kFaulty = {.fail = 0.05,
+                                .time_out = 0.01,
+                                .delay = 0.3,
+                                .reorder = 0.3,
+                                .duplicate = 0.05,
+                                .progress = 0.2,
+                                .refuse = 0.1,
+                                .finish_anyway = 0.5,
+                                .max_delay_polls = 6};
+
+std::vector<ModelConfig> Configs() {
+  return {
+      {.name = "OneTier", .slots = {12}},
+      {.name = "TwoTiers", .slots = {10, 16}, .faults = kFaulty},
+      {.name = "ThreeTiers", .slots = {8, 6, 20}, .faults = kFaulty},
+  };
+}
+
+struct Weight {
+  ModelOpKind kind;
+  std::uint32_t weight;
+};
+constexpr Weight kWeights[] = {
+    {ModelOpKind::kAdmit, 20},      {ModelOpKind::kAppend, 14},   {ModelOpKind::kStep, 22},
+    {ModelOpKind::kTruncate, 4},    {ModelOpKind::kFork, 4},      {ModelOpKind::kDropLeading, 2},
+    {ModelOpKind::kPause, 6},       {ModelOpKind::kResume, 8},    {ModelOpKind::kPreempt, 4},
+    {ModelOpKind::kFinish, 8},      {ModelOpKind::kDropHandle, 2},
+    {ModelOpKind::kCompleteSession, 1},                           {ModelOpKind::kProbe, 4},
+    {ModelOpKind::kEvict, 4},       {ModelOpKind::kOffload, 5},   {ModelOpKind::kOnboard, 3},
+    {ModelOpKind::kCompleteStep, 12},                             {ModelOpKind::kRunDevice, 6},
+    {ModelOpKind::kPoll, 14},       {ModelOpKind::kClock, 4},     {ModelOpKind::kSignals, 1},
+    {ModelOpKind::kPlanReclaim, 1}, {ModelOpKind::kCancelDemand, 1},
+    {ModelOpKind::kMisuse, 1},      {ModelOpKind::kQuota, 1},     {ModelOpKind::kResize, 1},
+    {ModelOpKind::kNamespace, 1},
+};
+
+std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
+}
+
+std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count) {
+  std::mt19937_64 random(seed);
+  std::uint32_t total = 0;
+  for (const Weight& w : kWeights) total += w.weight;
+  std::vector<ModelOp> ops(count);
+  for (ModelOp& op : ops) {
+    auto at = static_cast<std::uint32_t>(random() % total);
+    for (const Weight& w : kWeights) {
+      if (at < w.weight) {
+        op.kind = w.kind;
+        break;
+      }
+      at -= w.weight;
+    }
+    if (random() % 400 == 0) op.kind = ModelOpKind::kClear;
+    if (random() % 300 == 0) op.kind = ModelOpKind::kAdvanceEpoch;
+    for (std::uint32_t& arg : op.arg) arg = static_cast<std::uint32_t>(random());
+  }
+  return ops;
+}
+
+/// Runs the operations; how many it took to fail, or 0.
+std::size_t ReplayHere(const ModelConfig& config, std::uint64_t seed, const std::vector<ModelOp>& ops,
+                std::string* failure, ModelTally* tally = nullptr) {
+  ModelWorld world(config, seed);
+  for (std::size_t i = 0; i < ops.size() && world.failure().empty(); ++i) {
+    world.Apply(ops[i]);
+    if (!world.failure().empty()) {
+      *failure = world.failure();
+      return i + 1;
+    }
+  }
+  world.WindDown();
+  *failure = world.failure();
+  if (tally != nullptr) *tally = world.tally();
+  return failure->empty() ? 0 : ops.size();
+}
+
+/// The same; with TIDEPOOL_MODEL_FORK set in a process of its own, so that a crash is a failure too.
+std::size_t Replay(const ModelConfig& config, std::uint64_t seed, const std::vector<ModelOp>& ops,
+                   std::string* failure, ModelTally* tally = nullptr) {
+  if (FromEnvironment("TIDEPOOL_MODEL_FORK", 0) == 0) {
+    return ReplayHere(config, seed, ops, failure, tally);
+  }
+  int ends[2];
+  if (pipe(ends) != 0) return 0;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::size_t failed = ReplayHere(config, seed, ops, failure);
+    const std::string text = std::to_string(failed) + ' ' + *failure;
+    (void)!write(ends[1], text.data(), text.size());
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text(1 << 14, '\0');
+  const ssize_t n = read(ends[0], text.data(), text.size());
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (n <= 0) {
+    *failure = "crashed with signal " + std::to_string(WTERMSIG(status));
+    return ops.size();
+  }
+  text.resize(static_cast<std::size_t>(n));
+  *failure = text.substr(text.find(' ') + 1);
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
+
+/// What two failures have in common if they are the same: the text without its numbers.
+std::string Kind(const std::string& failure) {
+  std::string kind = failure;
+  std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+  return kind;
+}
+
+/// Leaves operations out, in ever smaller pieces, as long as the rest still fails.
+std::vector<ModelOp> Shrink(const ModelConfig& config, std::uint64_t seed, std::vector<ModelOp> ops,
+                            std::string* failure) {
+  const auto stop = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  for (std::size_t piece = std::max<std::size_t>(ops.size() / 2, 1);;) {
+    bool shorter = false;
+    for (std::size_t at = 0; at < ops.size();) {
+      if (std::chrono::steady_clock::now() > stop) return ops;
+      std::vector<ModelOp> rest(ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(at));
+      const std::size_t end = std::min(at + piece, ops.size());
+      rest.insert(rest.end(), ops.begin() + static_cast<std::ptrdiff_t>(end), ops.end());
+      std::string why;
+      const std::size_t failed = Replay(config, seed, rest, &why);
+      if (failed == 0 || Kind(why) != Kind(*failure)) {
+        at = end;
+        continue;
+      }
+      rest.resize(failed);
+      ops = std::move(rest);
+      *failure = why;
+      shorter = true;
+    }
+    if (piece == 1 && !shorter) return ops;
+    if (!shorter || piece > ops.size()) piece = std::max<std::size_t>(piece / 2, 1);
+  }
+}
+
+class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
+
+TEST_P(ModelTest, RandomOperations) {
+  const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
+  const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", 2000);
+  std::vector<ModelOp> ops = RandomOps(seed, steps);
+  std::string failure;
+  ModelTally tally;
+  const std::size_t failed = Replay(GetParam(), seed, ops, &failure, &tally);
+  std::cout << GetParam().name << ": granted " << tally.granted << ", busy " << tally.busy << ", never "
+            << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens " << tally.hit_tokens
+            << ", loads " << tally.loads_ready << " ready " << tally.loads_failed << " failed, cells "
+            << tally.verified_cells << "\n";
+  if (failed == 0) return;
+  std::string log;
+  ops.resize(failed);
+  std::string shortest = failure;
+  ops = Shrink(GetParam(), seed, std::move(ops), &shortest);
+  for (const ModelOp& op : ops) log += "\n  " + ToString(op);
+  FAIL() << failure << "\nseed " << seed << " (TIDEPOOL_MODEL_SEED), shortest log fails with\n"
+         << shortest << log;
+}
+
+INSTANTIATE_TEST_SUITE_P(Model, ModelTest, ::testing::ValuesIn(Configs()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace tidepool::testing

@@ -1,0 +1,226 @@
+// tests/support/model_world.h - the real manager under random operations: on a manual clock, a
+// faulty transfer engine and a late device, compared with the reference model after each.
+//
+// An operation is plain data whose arguments are resolved against the state it meets, so that any
+// subsequence of a log of operations can be replayed.
+//
+// Thread contract: one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/model_device.h"
+#include "tests/support/reference_model.h"
+#include "tidepool/kv_cache_manager.h"
+#include "tidepool/testing/fake_transfer_engine.h"
+#include "tidepool/testing/manual_clock.h"
+
+namespace tidepool::testing {
+
+struct ModelConfig {
+  std::string name;
+  std::vector<std::uint32_t> slots;  ///< per tier, HBM first
+  std::uint32_t block_tokens = 4;
+  std::uint32_t layers = 1;
+  std::uint32_t symbols = 3;     ///< different blocks that may follow a prefix
+  std::uint32_t max_blocks = 6;  ///< of a prompt
+  bool null_slot = false;
+  bool partial_tail = true;
+  bool queued_work = false;
+  bool quotas = false;
+  bool resize = true;
+  bool recompute = false;        ///< the cost model is known, so dirty victims may be dropped
+  std::uint32_t event_capacity = 0;
+  FakeFaults faults = {};
+};
+inline void PrintTo(const ModelConfig& config, std::ostream* out) { *out << config.name; }
+
+enum class ModelOpKind : std::uint8_t {
+  kAdmit,
+  kAppend,
+  kStep,
+  kTruncate,
+  kFork,
+  kDropLeading,
+  kPause,
+  kResume,
+  kPreempt,
+  kFinish,
+  kDropHandle,
+  kCompleteSession,
+  kProbe,
+  kEvict,
+  kOffload,
+  kOnboard,
+  kCompleteStep,
+  kRunDevice,
+  kPoll,
+  kClock,
+  kAdvanceEpoch,
+  kNamespace,
+  kClear,
+  kResize,
+  kQuota,
+  kSignals,
+  kPlanReclaim,
+  kCancelDemand,
+  kMisuse,
+};
+inline constexpr std::size_t kModelOpKinds = 29;
+
+inline constexpr std::uint32_t kModelTimelines = 2;
+inline constexpr std::uint32_t kModelSessions = 6;
+
+struct ModelOp {
+  ModelOpKind kind = ModelOpKind::kPoll;
+  std::array<std::uint32_t, 4> arg{};
+};
+[[nodiscard]] std::string ToString(const ModelOp& op);
+
+/// What the operations have achieved, to see that a run was not an idle one.
+struct ModelTally {
+  std::uint64_t granted = 0, busy = 0, never_fits = 0, resumed = 0, hit_tokens = 0, exact = 0,
+                loads_ready = 0, loads_failed = 0, verified_cells = 0, fit_agreed = 0;
+};
+
+class ModelWorld final : private Observer {
+ public:
+  ModelWorld(const ModelConfig& config, std::uint64_t seed);
+  ~ModelWorld() override;
+
+  void Apply(const ModelOp& op);
+  /// Ends everything and checks that nothing is left.
+  void WindDown();
+  /// The first thing that went wrong, or empty.
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+  [[nodiscard]] const ModelTally& tally() const { return tally_; }
+  [[nodiscard]] const ManagerStats& stats() const { return manager_->stats(); }
+
+ private:
+  struct Live {
+    std::uint32_t id = 0;
+    ModelSequence model;
+    Sequence handle;
+    LoadTicket ticket;
+    bool loading = false;
+    bool detached = false;  // it may have stopped publishing for good
+    std::shared_ptr<const std::vector<std::uint64_t>> kv;
+    BlockTable table;
+  };
+  struct Kernel;
+  /// What can be seen from outside at one moment.
+  struct State {
+    PoolCounts counts;
+    std::vector<SeenIndex> seen;  // by space
+    TableSizes sizes;
+    std::uint32_t dead = 0;  // blocks in the index that can never match
+  };
+
+  // Operations.
+  void Admit(const ModelOp& op);
+  void Append(const ModelOp& op);
+  void Step(const ModelOp& op);
+  void Truncate(const ModelOp& op);
+  void Fork(const ModelOp& op);
+  void DropLeading(const ModelOp& op);
+  void Pause(const ModelOp& op);
+  void Resume(const ModelOp& op);
+  void Preempt(const ModelOp& op);
+  void Finish(const ModelOp& op);
+  void CompleteStep(const ModelOp& op);
+  void Probe(const ModelOp& op);
+  void Evict(const ModelOp& op);
+  void MovePrefix(const ModelOp& op, bool down);
+  void Namespace(const ModelOp& op);
+  void Resize(const ModelOp& op);
+  void SetQuota(const ModelOp& op);
+  void Signals(const ModelOp& op);
+  void PlanReclaim(const ModelOp& op);
+  void Misuse(const ModelOp& op);
+
+  // Prompts and requests.
+  [[nodiscard]] ModelText Prompt(std::uint32_t seed, std::uint32_t shape, std::uint32_t where) const;
+  [[nodiscard]] std::vector<Token> Continuation(std::size_t from, std::uint32_t seed,
+                                                std::uint32_t count) const;
+  [[nodiscard]] AdmitRequest Request(const ModelText& text, const ModelOp& op) const;
+
+  // What is seen, and whether it may be.
+  [[nodiscard]] State Look() const;
+  void CheckProbe(const AdmitRequest& request, const ModelText& text, const State& state,
+                  const ProbeResult& probe);
+  void CheckRefused(const State& before, const char* what);
+  void CheckGrant(const AdmitRequest& request, const Live& live, const State& before,
+                  const ProbeResult& probe, const Admission& admission);
+  [[nodiscard]] std::uint32_t BlocksFor(std::uint64_t tokens) const;
+  [[nodiscard]] bool Hard(std::uint32_t space, std::uint64_t blocks) const;
+
+  // Bytes.
+  void RunKernel(const Kernel& kernel);
+  void RereadKernel(const Kernel& kernel);
+  void DrainWork(Fence fence);
+  void LaunchStep(Live& live, std::uint32_t write_end, Fence fence);
+  void VerifyBlocks(const Live& live, std::uint32_t first, std::uint32_t last);
+  [[nodiscard]] std::uint64_t* CellAt(std::uint32_t slot, std::uint32_t layer,
+                                      std::uint32_t token) const;
+  void CheckUnwritten(const Live& live);
+
+  // Bookkeeping.
+  Live* PickLive(std::uint32_t arg, bool (*want)(const Live&));
+  void SetText(Live& live);
+  void Retire(Live& live);
+  void Sync();
+  void SyncLive(Live& live);
+  void SyncTicket(Live& live);
+  void SyncTable(Live& live);
+  void CheckAll();
+  void CheckMirror();
+  void Fail(const std::string& what);
+  void Expect(bool condition, const std::string& what);
+  void ExpectOutcome(Outcome got, Outcome want, const char* operation);
+
+  // Observer.
+  void OnTransition(const TransitionEvent& event) noexcept override;
+  void OnTransferStart(const TransferEvent& event) noexcept override;
+  void OnTransferEnd(const TransferEvent& event) noexcept override;
+
+  ModelConfig config_;
+  ManualClock clock_{TimePoint(std::chrono::hours(1))};
+  FakeTransferEngine* engine_ = nullptr;  // the manager's
+  ReferenceModel reference_;
+  ModelDevice device_;
+  std::unique_ptr<KvCacheManager> manager_;
+
+  std::vector<NamespaceId> namespaces_;        // by space
+  std::vector<std::array<Quota, kMaxTiers>> quotas_;  // by space
+  std::vector<std::unique_ptr<Live>> live_;
+  std::uint32_t next_live_ = 1;
+  std::map<TimelineId, std::uint64_t> launched_;
+  struct Written {
+    std::uint64_t launch = 0;
+    std::uint32_t by = 0;
+  };
+  std::vector<Written> written_;  // by slot and token: the last kernel's write
+  std::uint64_t launches_ = 0;
+
+  std::vector<Phase> phases_;          // as the observer heard them
+  std::map<std::uint64_t, bool> transfers_;  // started: has it ended?
+  using MirrorKey = std::tuple<std::uint32_t, PrefixHash, TierIndex>;
+  std::set<MirrorKey> mirror_;
+  std::uint64_t event_number_ = 0;
+  EventBatch events_;
+  StepWork work_;
+
+  std::uint64_t steps_ = 0;
+  std::string failure_;
+  ModelTally tally_;
+};
+
+}  // namespace tidepool::testing
