@@ -43,7 +43,7 @@ std::vector<BlockId> CachedPrefix(BlockPool& pool, std::size_t count) {
   std::vector<BlockId> blocks(count);
   (void)pool.Allocate(blocks);
   (void)pool.Transition(blocks, {.to = Phase::kActive, .cause = Cause::kCommit});
-  for (BlockId b : blocks) pool.SetFlag(b, word::kPublished | word::kSealed);
+  for (BlockId b : blocks) pool.SetFlag(b, word::kPublished);
   (void)pool.Transition(blocks, kRelease);
   return blocks;
 }

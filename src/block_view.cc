@@ -28,7 +28,7 @@ std::uint64_t BlockView::Position(BlockId block) const noexcept {
 }
 
 PrefixHash BlockView::Digest(BlockId block) const noexcept {
-  // An unsealed block's field may still hold the digest of the id's previous owner.
+  // A private block's field may still hold the digest of the id's previous owner.
   return pool_->Has(block, word::kPublished) ? pool_->digest(block) : PrefixHash{};
 }
 

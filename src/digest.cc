@@ -1,5 +1,4 @@
 // The chained block digest; docs/digest.md defines every byte and has the test vectors.
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -24,20 +23,22 @@ constexpr char kBlockMessage = 'B';
 // Tags of the typed fields of a root message.
 enum class Field : unsigned char { kTenant = 1, kAdapter = 2, kModel = 3, kLayout = 4 };
 
-// The first 24 bytes of a block's message, as little-endian words.
-using BlockHeader = std::array<std::uint64_t, 3>;
-
-BlockHeader MakeHeader(const PrefixHash& parent, std::size_t tokens, bool has_content) {
-  const std::uint64_t first = std::uint64_t{kDigestVersion} |
-                              std::uint64_t{static_cast<unsigned char>(kBlockMessage)} << 8 |
-                              std::uint64_t{has_content} << 16 | std::uint64_t{tokens} << 32;
-  return {first, parent.high, parent.low};
-}
-
-// A block's message up to this many bytes is hashed from the stack in one call.
+// A block's message: 24 bytes of header, the tokens, the content key if there is one.
+constexpr std::size_t kHeaderBytes = 24;
+// A message up to this many bytes is hashed from the stack in one call.
 constexpr std::size_t kOneShotBytes = 1024;
-// For this many tokens the copy into the message is inlined.
+// Blocks of this many tokens, without content, have a copy and a hash of constant length.
 constexpr std::size_t kCommonBlockTokens = 16;
+
+// Written as the hash reads it, in words: a mix of sizes would stall store forwarding.
+void WriteHeader(std::uint64_t* message, PrefixHash parent, std::size_t tokens,
+                 bool has_content) {
+  message[0] = std::uint64_t{kDigestVersion} |
+               std::uint64_t{static_cast<unsigned char>(kBlockMessage)} << 8 |
+               std::uint64_t{has_content} << 16 | std::uint64_t{tokens} << 32;
+  message[1] = parent.high;
+  message[2] = parent.low;
+}
 
 PrefixHash FromXxh(XXH128_hash_t hash) { return {hash.high64, hash.low64}; }
 
@@ -69,30 +70,36 @@ PrefixHash DigestScheme::Root(const NamespaceKey& key, std::uint64_t epoch) cons
   return FromXxh(XXH3_128bits_withSecret(message.data(), message.size(), secret_, sizeof(secret_)));
 }
 
-PrefixHash DigestScheme::Block(const PrefixHash& parent, std::span<const Token> tokens,
+PrefixHash DigestScheme::Block(PrefixHash parent, std::span<const Token> tokens,
                                const PrefixHash* content) const noexcept {
-  const BlockHeader header = MakeHeader(parent, tokens.size(), content != nullptr);
-  const std::size_t content_at = sizeof(header) + tokens.size_bytes();
-  const std::size_t bytes = content_at + (content != nullptr ? sizeof(*content) : 0);
-  if (bytes <= kOneShotBytes) {
-    // Words, written as they are read again: a mix of sizes would stall store forwarding.
-    std::array<std::uint64_t, kOneShotBytes / sizeof(std::uint64_t)> message;
-    std::copy(header.begin(), header.end(), message.begin());
-    auto* const begin = reinterpret_cast<unsigned char*>(message.data());
-    if (tokens.size() == kCommonBlockTokens) {
-      std::memcpy(begin + sizeof(header), tokens.data(), kCommonBlockTokens * sizeof(Token));
-    } else {
-      std::memcpy(begin + sizeof(header), tokens.data(), tokens.size_bytes());
-    }
-    if (content != nullptr) std::memcpy(begin + content_at, content, sizeof(*content));
-    return FromXxh(XXH3_128bits_withSecret(begin, bytes, secret_, sizeof(secret_)));
+  if (tokens.size() != kCommonBlockTokens || content != nullptr) {
+    return AnyBlock(parent, tokens, content);
   }
+  constexpr std::size_t kTokenBytes = kCommonBlockTokens * sizeof(Token);
+  std::array<std::uint64_t, (kHeaderBytes + kTokenBytes) / sizeof(std::uint64_t)> message;
+  WriteHeader(message.data(), parent, kCommonBlockTokens, false);
+  std::memcpy(message.data() + kHeaderBytes / sizeof(std::uint64_t), tokens.data(), kTokenBytes);
+  return FromXxh(
+      XXH3_128bits_withSecret(message.data(), sizeof(message), secret_, sizeof(secret_)));
+}
 
+PrefixHash DigestScheme::AnyBlock(PrefixHash parent, std::span<const Token> tokens,
+                                  const PrefixHash* content) const noexcept {
+  const std::size_t content_bytes = content != nullptr ? sizeof(*content) : 0;
+  const std::size_t bytes = kHeaderBytes + tokens.size_bytes() + content_bytes;
+  std::array<std::uint64_t, kOneShotBytes / sizeof(std::uint64_t)> message;
+  WriteHeader(message.data(), parent, tokens.size(), content != nullptr);
+  if (bytes <= sizeof(message)) {
+    auto* const body = reinterpret_cast<unsigned char*>(message.data()) + kHeaderBytes;
+    std::memcpy(body, tokens.data(), tokens.size_bytes());
+    if (content != nullptr) std::memcpy(body + tokens.size_bytes(), content, content_bytes);
+    return FromXxh(XXH3_128bits_withSecret(message.data(), bytes, secret_, sizeof(secret_)));
+  }
   XXH3_state_t state;
   (void)XXH3_128bits_reset_withSecret(&state, secret_, sizeof(secret_));
-  (void)XXH3_128bits_update(&state, header.data(), sizeof(header));
+  (void)XXH3_128bits_update(&state, message.data(), kHeaderBytes);
   (void)XXH3_128bits_update(&state, tokens.data(), tokens.size_bytes());
-  if (content != nullptr) (void)XXH3_128bits_update(&state, content, sizeof(*content));
+  if (content != nullptr) (void)XXH3_128bits_update(&state, content, content_bytes);
   return FromXxh(XXH3_128bits_digest(&state));
 }
 

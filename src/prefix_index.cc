@@ -62,6 +62,63 @@ inline bool PrefixIndex::Impl::MayExtend(const Node& node,
   return TimelineFits(node, args) && ClaimCount(node) <= (args.may_extend_claimed ? 1u : 0u);
 }
 
+inline PrefixHash PrefixIndex::Impl::BlockDigest(const PublishCursor& cursor,
+                                                 const PublishArgs& args) const noexcept {
+  PrefixHash parent = cursor.last.valid() ? pool->digest(cursor.last)
+                                          : RootOf(nodes[cursor.root.value()]).digest;
+  // The digest was stored as two words a moment ago: one load of both would miss the forwarding
+  // of either store, on the chain that every block waits for.
+  asm("" : "+r"(parent.high), "+r"(parent.low));
+  if (options.block_digest != nullptr) return options.block_digest(parent, args.tokens);
+  return digests.Block(parent, args.tokens, args.content);
+}
+
+// Group 0's block keeps the tokens; all have the digest.
+inline void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) noexcept {
+  Token* const tokens = pool->mutable_tokens(args.blocks[0]);
+  if (tokens != args.tokens.data()) {
+    std::memcpy(tokens, args.tokens.data(), args.tokens.size_bytes());
+  }
+  for (BlockId b : args.blocks) {
+    if (b.valid()) pool->set_digest(b, digest);
+  }
+}
+
+// Puts the group's block, if there is one, at a position that has none.
+inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& args,
+                                      std::uint32_t flags) {
+  Node& node = nodes[at.node];
+  const BlockId b = group < args.blocks.size() ? args.blocks[group] : BlockId();
+  node.ids()[at.offset * groups + group] = b;
+  if (!b.valid()) return;
+  ++blocks;
+  pool->set_node(b, NodeId(at.node), at.offset);
+  pool->SetFlag(b, flags);
+  if (ClaimCount(node) != 0) pool->set_claim_priority(b, StrongestClaim(node));
+  if (args.pending) {
+    ++node.pending;
+    node.timeline = args.timeline.value();
+  }
+  if (group == 0 && args.content != nullptr) {
+    node.flags |= node_flags::kHasContent;
+    contents[b.value()] = *args.content;
+  }
+}
+
+[[gnu::always_inline]] inline void PrefixIndex::Impl::Append(std::uint32_t n,
+                                                             const PublishArgs& args,
+                                                             std::uint32_t flags) {
+  Node& node = nodes[n];
+  if (node.length == node.capacity) GrowRun(node, args.more);
+  const std::uint32_t offset = node.length++;
+  Settle({n, offset}, 0, args, flags);
+  for (GroupIndex group = 1; group < groups; ++group) Settle({n, offset}, group, args, flags);
+  for (std::size_t tier = TopTier(node, args.blocks[0]); tier < pool->tier_count(); ++tier) {
+    std::uint16_t& end = node.resident_end[tier];
+    end = static_cast<std::uint16_t>(end + (end == offset ? 1 : 0));
+  }
+}
+
 PublishResult PrefixIndex::Impl::Publish(PublishCursor& cursor, const PublishArgs& args) {
   Place at;
   if (!Resolve(cursor, &at)) return PublishResult::kDetached;
@@ -103,59 +160,6 @@ PublishResult PrefixIndex::Impl::Branch(Place at, const PublishCursor& cursor,
   Seal(args, BlockDigest(cursor, args));
   AddChild(inside ? Split(at.node, at.offset) : at.node, args, flags);
   return PublishResult::kPublished;
-}
-
-PrefixHash PrefixIndex::Impl::BlockDigest(const PublishCursor& cursor,
-                                          const PublishArgs& args) const noexcept {
-  const PrefixHash parent = cursor.last.valid()
-                                ? pool->digest(cursor.last)
-                                : RootOf(nodes[cursor.root.value()]).digest;
-  if (options.block_digest != nullptr) return options.block_digest(parent, args.tokens);
-  return digests.Block(parent, args.tokens, args.content);
-}
-
-// Group 0's block keeps the tokens; all have the digest.
-inline void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) noexcept {
-  Token* const tokens = pool->mutable_tokens(args.blocks[0]);
-  if (tokens != args.tokens.data()) {
-    std::memcpy(tokens, args.tokens.data(), args.tokens.size_bytes());
-  }
-  for (BlockId b : args.blocks) {
-    if (b.valid()) pool->set_digest(b, digest);
-  }
-}
-
-// Puts the group's block, if there is one, at a position that has none.
-inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& args,
-                                      std::uint32_t flags) {
-  Node& node = nodes[at.node];
-  const BlockId b = group < args.blocks.size() ? args.blocks[group] : BlockId();
-  node.ids()[at.offset * groups + group] = b;
-  if (!b.valid()) return;
-  ++blocks;
-  pool->set_node(b, NodeId(at.node), at.offset);
-  pool->SetFlag(b, flags);
-  const Priority priority = StrongestClaim(node);
-  if (pool->claim_priority(b) != priority) pool->set_claim_priority(b, priority);
-  if (args.pending) {
-    ++node.pending;
-    node.timeline = args.timeline.value();
-  }
-  if (group == 0 && args.content != nullptr) {
-    node.flags |= node_flags::kHasContent;
-    contents[b.value()] = *args.content;
-  }
-}
-
-void PrefixIndex::Impl::Append(std::uint32_t n, const PublishArgs& args, std::uint32_t flags) {
-  Node& node = nodes[n];
-  if (node.length == node.capacity) GrowRun(node, args.more);
-  const std::uint32_t offset = node.length++;
-  for (GroupIndex group = 0; group < groups; ++group) Settle({n, offset}, group, args, flags);
-  for (std::size_t tier = TopTier(node, args.blocks[0]); tier < pool->tier_count(); ++tier) {
-    std::uint16_t& end = node.resident_end[tier];
-    end = static_cast<std::uint16_t>(end + (end == offset ? 1 : 0));
-  }
 }
 
 void PrefixIndex::Impl::AddChild(std::uint32_t parent, const PublishArgs& args,

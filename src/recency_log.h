@@ -103,6 +103,7 @@ class RecencyLog {
   template <typename Visit, typename Prefetch>
   bool ScanLog(Log& log, Visit& visit, Prefetch& prefetch);
   void TidyHead(Log& log, const Tally& dead);
+  void ResetScratch();
   void DropLeading(Log& log, std::uint32_t blocks);
   void PushFront(Log& log, std::span<const std::uint32_t> kept);
   void PushBack(Log& log, std::uint32_t last, std::uint32_t count);
@@ -120,7 +121,6 @@ class RecencyLog {
 
 template <typename Visit, typename Prefetch>
 bool RecencyLog::ScanLog(Log& log, Visit& visit, Prefetch& prefetch) {
-  kept_.clear();
   Tally dead;
   bool stopped = false;
   WordIterator at = log.words.begin();
@@ -163,6 +163,7 @@ bool RecencyLog::ScanLog(Log& log, Visit& visit, Prefetch& prefetch) {
     }
   }
   TidyHead(log, dead);
+  ResetScratch();
   return !stopped;
 }
 

@@ -283,7 +283,7 @@ Outcome TurnServer::CutTail(Session& session, std::uint32_t tokens) {
   Outcome outcome = Outcome::kStillLoading;
   if (options_.pace != Pace::kLockstep) outcome = truncate();
   if (outcome != Outcome::kStillLoading) return outcome;
-  if (session.ticket.WaitReady() != Outcome::kLoadFailed) return truncate();
+  if (Drain().ok() && session.ticket.Ready() != Outcome::kLoadFailed) return truncate();
   ++result_.failed_loads;
   Drop(session);
   return Outcome::kBusy;  // to be placed by a fresh match
@@ -321,32 +321,45 @@ void TurnServer::Drop(Session& session) {
 StatusOr<bool> TurnServer::Start(std::uint32_t request) {
   Session& session = SessionOf(request);
   bad_positions_.clear();
-  for (std::uint32_t layer = 0; layer < layers_; ++layer) {
-    const Outcome ready = session.ticket.WaitReady(layer, kTransferTimeout);
-    if (ready == Outcome::kLoadFailed) {
-      ++result_.failed_loads;
-      if (++session.failed_loads > kMaxFailedLoads) {
-        return RequestError(request, "its loads failed again and again");
-      }
-      Drop(session);
-      return false;
-    }
-    if (ready != Outcome::kOk) return RequestError(request, "its loads are " + Name(ready));
-    if (options_.verification == Verification::kOn) CheckReused(session, layer);
+  Outcome outcome = Outcome::kOk;
+  for (std::uint32_t layer = 0; layer < layers_ && outcome == Outcome::kOk; ++layer) {
+    outcome = session.ticket.WaitReady(layer, kTransferTimeout);
+    if (outcome == Outcome::kOk && Verifies()) CheckReused(session, layer);
   }
-  if (options_.verification == Verification::kOn) {
+  if (outcome == Outcome::kOk) {
+    if (Verifies()) WriteRecomputed(session);
+    outcome = CommitTurn(session);
+  }
+  if (outcome == Outcome::kLoadFailed) {
+    ++result_.failed_loads;
+    if (++session.failed_loads > kMaxFailedLoads) {
+      return RequestError(request, "its loads failed again and again");
+    }
+    Drop(session);
+    return false;
+  }
+  if (outcome != Outcome::kOk) return RequestError(request, "could not commit: " + Name(outcome));
+  if (Verifies()) {
     result_.verified_blocks += session.hit_blocks;
     result_.mismatches += bad_positions_.size();
-    WriteRecomputed(session);
   }
   for (std::size_t t = 0; t < kTiers; ++t) result_.tiers[t].hit_tokens += session.hit_tokens[t];
   result_.prompt_tokens += session.tokens;
   result_.recomputed_tokens += session.tokens - session.hit_blocks * options_.block_tokens;
   result_.resumed += session.resumed ? 1 : 0;
-  const CpuTimer timer(session.cpu_ns);
-  const Outcome outcome = session.sequence.Commit(session.tokens, {kTimeline, ++step_});
-  return outcome == Outcome::kOk ? StatusOr<bool>(true)
-                                 : RequestError(request, "its commit was refused: " + Name(outcome));
+  return true;
+}
+
+/// The last layer's bytes may be there a moment before the loads are known to be good.
+Outcome TurnServer::CommitTurn(Session& session) {
+  const auto commit = [&] {
+    const CpuTimer timer(session.cpu_ns);
+    return session.sequence.Commit(session.tokens, {kTimeline, step_});
+  };
+  ++step_;
+  const Outcome outcome = commit();
+  if (outcome != Outcome::kStillLoading) return outcome;
+  return Drain().ok() ? commit() : outcome;
 }
 
 void TurnServer::CheckReused(Session& session, std::uint32_t layer) {
@@ -363,7 +376,7 @@ void TurnServer::CheckReused(Session& session, std::uint32_t layer) {
 }
 
 void TurnServer::CheckTail(Session& session, std::uint32_t position) {
-  if (options_.verification == Verification::kOff) return;
+  if (!Verifies()) return;
   const BlockIdentity tail{RequestOf(session).scope, session.tail_key};
   const tidepool::BlockTable table = session.sequence.block_table();
   bool good = true;

@@ -99,6 +99,8 @@ class TurnServer {
   void SplitHits(std::uint32_t hit_tokens, std::uint32_t old_blocks, Session& session);
   void CheckTail(Session& session, std::uint32_t position);
 
+  [[nodiscard]] bool Verifies() const { return options_.verification == Verification::kOn; }
+  tidepool::Outcome CommitTurn(Session& session);
   void CheckReused(Session& session, std::uint32_t layer);
   void WriteRecomputed(Session& session);
   void Mismatch(BlockIdentity block, std::uint32_t position);

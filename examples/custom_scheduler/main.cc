@@ -272,13 +272,13 @@ bool Correct(const Request& r) {
 int main() {
   // The engine owns its HBM: here host memory stands in for a tensor.
   StatusOr<Arena> arena = AllocateHostArena(kHbmBlocks, 1, kBlockTokens * sizeof(std::uint32_t));
-  if (!arena.ok()) Die("arena", arena.status().message());
+  if (!arena.ok()) Die("arena", arena.status().ToString());
   ManagerOptions options;
   options.layout = KvLayout::Opaque(kBlockTokens * sizeof(std::uint32_t), kBlockTokens);
   options.tiers = {Hbm(*arena), Dram(kDramBlocks * 64)};
   options.event_log_capacity = 4096;
   StatusOr<std::unique_ptr<KvCacheManager>> created = KvCacheManager::Create(std::move(options));
-  if (!created.ok()) Die("create", created.status().message());
+  if (!created.ok()) Die("create", created.status().ToString());
 
   Device device(*arena);
   Scheduler scheduler(**created, device);
@@ -290,7 +290,7 @@ int main() {
   }
   scheduler.Print();
   if (!std::all_of(requests.begin(), requests.end(), Correct)) Die("check", "an output is wrong");
-  if (const Status audit = (*created)->Audit(); !audit.ok()) Die("audit", audit.message());
+  if (const Status audit = (*created)->Audit(); !audit.ok()) Die("audit", audit.ToString());
   std::printf("all %u outputs equal the reference\n", kAgents);
   return 0;
 }

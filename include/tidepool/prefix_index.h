@@ -56,10 +56,12 @@ class TIDEPOOL_EXPORT DigestScheme {
  public:
   explicit DigestScheme(std::uint64_t seed);
   [[nodiscard]] PrefixHash Root(const NamespaceKey& key, std::uint64_t epoch) const;
-  [[nodiscard]] PrefixHash Block(const PrefixHash& parent, std::span<const Token> tokens,
+  [[nodiscard]] PrefixHash Block(PrefixHash parent, std::span<const Token> tokens,
                                  const PrefixHash* content) const noexcept;
 
  private:
+  [[nodiscard]] PrefixHash AnyBlock(PrefixHash parent, std::span<const Token> tokens,
+                                    const PrefixHash* content) const noexcept;
   alignas(64) unsigned char secret_[192];
 };
 

@@ -211,6 +211,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   seq.state = SequenceState::kFree;
   seq.publish = true;
   seq.load_failed = false;
+  seq.copies_below = false;
   seq.preemptions = 0;
   seq.tokens.clear();
   seq.blocks.clear();
@@ -502,6 +503,9 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     }
   }
   seq.kept.clear();
+  seq.copies_below = std::any_of(plan.kept.begin(), plan.kept.end(), [&](BlockId b) {
+    return ((pool_->valid_mask(b) | pool_->writing_mask(b)) & ~1u) != 0;
+  });
   seq.state = SequenceState::kRunning;
   seq.root = Root(seq.ns.value());
   seq.epoch = epoch_;

@@ -52,6 +52,23 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   return slot;
 }
 
+// The engine has written behind the committed tokens of a private block: its copies below are out
+// of date. One that is still being made is thrown away when it ends.
+void ManagerCore::DropLowerCopies(BlockId block) {
+  bool moving = false;
+  for (Transfer& t : transfers_) {
+    if (t.active && t.block.block == block && t.to != kHbmTier) t.superseded = moving = true;
+  }
+  if (moving) return;
+  const std::uint32_t copies = pool_->valid_mask(block);
+  for (TierIndex t = 1; t < tiers_; ++t) {
+    if (((copies >> t) & 1u) == 0) continue;
+    policies_[t]->OnEvicted({&block, 1}, EvictReason::kReleased);
+    DetachCopy(block, t);
+    NotifyCopy(block, t, CopyState::kAbsent);
+  }
+}
+
 // Slots that change tenant are cleared before their new owner can read them.
 void ManagerCore::OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bool overwritten) {
   const auto tenant = static_cast<std::uint16_t>(namespaces_[ns].tenant + 1);

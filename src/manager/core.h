@@ -54,6 +54,7 @@ struct SequenceData {
   SequenceState state = SequenceState::kFree;
   bool publish = true;
   bool load_failed = false;
+  bool copies_below = false;  // a private block may have a copy in a lower tier
   std::uint32_t preemptions = 0;
   std::uint32_t session = kNone;
   SessionId session_id;
@@ -124,6 +125,7 @@ struct Transfer {
   bool submitted = false;
   bool release = false;  // give up the copy in `from` on success
   bool expired = false;  // deadline passed; destination quarantined
+  bool superseded = false;  // the source was written meanwhile: the copy is out of date
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;
@@ -336,6 +338,7 @@ class ManagerCore {
   void CommitCopy(BlockId block, TierIndex tier);
   SlotId DetachCopy(BlockId block, TierIndex tier, bool quarantine = false);
   void NotifyCopy(BlockId block, TierIndex tier, CopyState state);
+  void DropLowerCopies(BlockId block);
   void OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bool overwritten);
   void ForgetDeviceWork(SlotId slot);
   bool CanQueueCopy(BlockId source) const noexcept;

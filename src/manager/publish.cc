@@ -41,6 +41,9 @@ Outcome ManagerCore::Commit(SequenceData& seq, std::uint32_t n, Fence fence) {
   }
   const std::uint32_t from = seq.committed;
   seq.committed = n;
+  if (seq.copies_below && n != from && from % block_tokens_ != 0) {
+    DropLowerCopies(seq.blocks[from / block_tokens_]);
+  }
   const bool new_block = from % block_tokens_ == 0 || n / block_tokens_ != from / block_tokens_ ||
                          pool_->phase(seq.blocks[from / block_tokens_]) == Phase::kAllocated;
   if (n != from && new_block) {

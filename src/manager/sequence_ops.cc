@@ -106,6 +106,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
     return result;
   }
   child->publish = parent.publish;
+  child->copies_below = parent.copies_below;
   child->session = parent.session;
   child->session_id = parent.session_id;
   child->request = RequestId();

@@ -236,6 +236,12 @@ void ManagerCore::CompleteCopyDown(Transfer& t, bool ok) {
   const BlockId b = t.block.block;
   const bool published = pool_->Has(b, word::kPublished);
   if (t.release) --leaving_[t.from];
+  if (t.superseded) {
+    DetachCopy(b, t.to);
+    DropLowerCopies(b);
+    AfterUnpin(b);
+    return;
+  }
   copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
   if (!ok) {
     ++stats_.offloads_failed;

@@ -89,7 +89,6 @@ class FileWorker {
   ChunkPlan plan_;
   std::uint64_t slot_stride_ = 0;
   std::uint64_t alignment_ = 1;
-  std::uint64_t staging_stride_ = 0;
   Arena staging_;  // one slot per op, or empty
   std::vector<bool> contiguous_;  // by tier
 

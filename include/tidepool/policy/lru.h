@@ -12,8 +12,9 @@
 // A change of priority files the block as the newest of its new class. Asking (Probe) is not using.
 //
 // Cost: 4 bytes a block id, plus 8 bytes for each span of consecutive ids released together (4 for
-// a single block) and up to 25 % of those in garbage. Selecting is O(blocks asked for), amortised,
-// however many blocks are held.
+// a single block) and up to 36 % of those in garbage: 4.03 bytes a block for whole prefixes of 512,
+// less than 10 in the worst case. Selecting is O(blocks asked for), amortised, however many blocks
+// are held.
 //
 // Thread contract: scheduler thread only.
 #pragma once
