@@ -62,104 +62,124 @@ inline bool PrefixIndex::Impl::MayExtend(const Node& node,
   return TimelineFits(node, args) && ClaimCount(node) <= (args.may_extend_claimed ? 1u : 0u);
 }
 
-inline PrefixHash PrefixIndex::Impl::BlockDigest(const PublishCursor& cursor,
+// What a block published behind the cursor is flagged with.
+inline std::uint32_t PrefixIndex::Impl::NewFlags(const PublishCursor& cursor, const Node& node,
                                                  const PublishArgs& args) const noexcept {
-  PrefixHash parent = cursor.last.valid() ? pool->digest(cursor.last)
-                                          : RootOf(nodes[cursor.root.value()]).digest;
-  // The digest was stored as two words a moment ago: one load of both would miss the forwarding
-  // of either store, on the chain that every block waits for.
-  asm("" : "+r"(parent.high), "+r"(parent.low));
-  if (options.block_digest != nullptr) return options.block_digest(parent, args.tokens);
-  return digests.Block(parent, args.tokens, args.content);
+  const std::uint32_t flags = word::kPublished | (args.pending ? word::kPending : 0u);
+  if (!cursor.last.valid()) return flags;
+  const bool lost = IsTombstone(node, cursor.last);
+  return flags | (lost ? word::kOrphan : pool->word(cursor.last) & word::kOrphan);
+}
+
+inline PrefixHash PrefixIndex::Impl::BlockDigest(PrefixHash parent, std::span<const Token> tokens,
+                                                 const PrefixHash* content) const noexcept {
+  if (options.block_digest != nullptr) return options.block_digest(parent, tokens);
+  return digests.Block(parent, tokens, content);
 }
 
 // Group 0's block keeps the tokens; all have the digest.
-inline void PrefixIndex::Impl::Seal(const PublishArgs& args, const PrefixHash& digest) noexcept {
-  Token* const tokens = pool->mutable_tokens(args.blocks[0]);
-  if (tokens != args.tokens.data()) {
-    std::memcpy(tokens, args.tokens.data(), args.tokens.size_bytes());
-  }
-  for (BlockId b : args.blocks) {
+inline void PrefixIndex::Impl::Seal(std::span<const BlockId> position,
+                                    std::span<const Token> tokens, PrefixHash digest) noexcept {
+  Token* const own = pool->mutable_tokens(position[0]);
+  if (own != tokens.data()) std::memcpy(own, tokens.data(), tokens.size_bytes());
+  for (BlockId b : position) {
     if (b.valid()) pool->set_digest(b, digest);
   }
 }
 
-// Puts the group's block, if there is one, at a position that has none.
-inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, const PublishArgs& args,
-                                      std::uint32_t flags) {
+// Puts a block at a position that has none of its group.
+inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, BlockId b,
+                                      std::uint32_t flags) noexcept {
   Node& node = nodes[at.node];
-  const BlockId b = group < args.blocks.size() ? args.blocks[group] : BlockId();
   node.ids()[at.offset * groups + group] = b;
   if (!b.valid()) return;
   ++blocks;
+  node.pending += (flags & word::kPending) != 0 ? 1 : 0;
   pool->set_node(b, NodeId(at.node), at.offset);
   pool->SetFlag(b, flags);
   if (ClaimCount(node) != 0) pool->set_claim_priority(b, StrongestClaim(node));
-  if (args.pending) {
-    ++node.pending;
-    node.timeline = args.timeline.value();
-  }
-  if (group == 0 && args.content != nullptr) {
-    node.flags |= node_flags::kHasContent;
-    contents[b.value()] = *args.content;
-  }
 }
 
-[[gnu::always_inline]] inline void PrefixIndex::Impl::Append(std::uint32_t n,
-                                                             const PublishArgs& args,
-                                                             std::uint32_t flags) {
+// Appends a position to a run that has room for it.
+inline void PrefixIndex::Impl::Append(std::uint32_t n, std::span<const BlockId> position,
+                                      std::uint32_t flags) noexcept {
   Node& node = nodes[n];
-  if (node.length == node.capacity) GrowRun(node, args.more);
   const std::uint32_t offset = node.length++;
-  Settle({n, offset}, 0, args, flags);
-  for (GroupIndex group = 1; group < groups; ++group) Settle({n, offset}, group, args, flags);
-  for (std::size_t tier = TopTier(node, args.blocks[0]); tier < pool->tier_count(); ++tier) {
+  Settle({n, offset}, 0, position[0], flags);
+  for (GroupIndex group = 1; group < groups; ++group) {
+    Settle({n, offset}, group, group < position.size() ? position[group] : BlockId(), flags);
+  }
+  for (std::size_t tier = TopTier(node, position[0]); tier < pool->tier_count(); ++tier) {
     std::uint16_t& end = node.resident_end[tier];
     end = static_cast<std::uint16_t>(end + (end == offset ? 1 : 0));
   }
 }
 
-PublishResult PrefixIndex::Impl::Publish(PublishCursor& cursor, const PublishArgs& args) {
-  Place at;
-  if (!Resolve(cursor, &at)) return PublishResult::kDetached;
-  const Node& node = nodes[at.node];
-  std::uint32_t flags = word::kPublished | (args.pending ? word::kPending : 0u);
-  if (cursor.last.valid()) {
-    const bool lost = IsTombstone(node, cursor.last);
-    flags |= lost ? word::kOrphan : pool->word(cursor.last) & word::kOrphan;
-  }
-  BlockId standing = args.blocks[0];
-  PublishResult result = PublishResult::kPublished;
-  if (at.offset == node.length && MayExtend(node, args)) {
-    Seal(args, BlockDigest(cursor, args));
-    Append(at.node, args, flags);
-  } else {
-    result = Branch(at, cursor, args, flags, &standing);
-  }
-  if (result == PublishResult::kDetached) return result;
-  cursor.last = standing;
-  cursor.check = pool->generation(standing) + 1;
-  return result;
+void PrefixIndex::Impl::SetContent(Node& node, BlockId b, const PrefixHash* content) {
+  if (content == nullptr) return;
+  node.flags |= node_flags::kHasContent;
+  contents[b.value()] = *content;
 }
 
-// Publishes where a run cannot just grow. *standing becomes the block that stands at the place.
-PublishResult PrefixIndex::Impl::Branch(Place at, const PublishCursor& cursor,
-                                        const PublishArgs& args, std::uint32_t flags,
-                                        BlockId* standing) {
+std::uint32_t PrefixIndex::Impl::Extend(PublishCursor& cursor, const PublishArgs& args) {
+  Place at;
+  if (!cursor.last.valid() || args.content != nullptr || !Resolve(cursor, &at)) return 0;
+  Node& node = nodes[at.node];
+  if (at.offset != node.length || !MayExtend(node, args)) return 0;
+  const auto positions = static_cast<std::uint32_t>(
+      std::min<std::size_t>(args.tokens.size() / block_tokens, kMaxRun - node.length));
+  Reserve(node, node.length + positions, args.more);
+  if (args.pending) node.timeline = args.timeline.value();
+  const std::uint32_t flags = NewFlags(cursor, node, args);
+  const std::size_t ids = args.blocks.size() * block_tokens / args.tokens.size();
+  PrefixHash digest = pool->digest(cursor.last);
+  for (std::uint32_t i = 0; i < positions; ++i) {
+    const std::span<const Token> tokens =
+        args.tokens.subspan(std::size_t{i} * block_tokens, block_tokens);
+    const std::span<const BlockId> position = args.blocks.subspan(i * ids, ids);
+    digest = BlockDigest(digest, tokens, nullptr);
+    Seal(position, tokens, digest);
+    Append(at.node, position, flags);
+  }
+  MoveTo(cursor, Id(node, node.length - 1u));
+  return positions;
+}
+
+void PrefixIndex::Impl::MoveTo(PublishCursor& cursor, BlockId last) const noexcept {
+  cursor.last = last;
+  cursor.check = pool->generation(last) + 1;
+}
+
+PublishResult PrefixIndex::Impl::Publish(PublishCursor& cursor, const PublishArgs& args) {
+  if (Extend(cursor, args) != 0) return PublishResult::kPublished;
+  Place at;
+  if (!Resolve(cursor, &at)) return PublishResult::kDetached;
+  const std::uint32_t flags = NewFlags(cursor, nodes[at.node], args);
   const bool inside = at.offset < nodes[at.node].length;
-  const std::uint32_t child =
-      inside ? kNone : FindChild(at.node, args.tokens, args.content);
+  const std::uint32_t child = inside ? kNone : FindChild(at.node, args.tokens, args.content);
   if (child != kNone) at = {child, 0};
   const Node& node = nodes[at.node];
   if (child != kNone ||
       (inside && SameContent(node, Id(node, at.offset), args.tokens, args.content))) {
-    *standing = Id(node, at.offset);
-    Seal(args, pool->digest(*standing));
-    return Join(at, args, flags, standing);
+    return Join(at, cursor, args, flags);
   }
-  Seal(args, BlockDigest(cursor, args));
-  AddChild(inside ? Split(at.node, at.offset) : at.node, args, flags);
+  const PrefixHash parent = cursor.last.valid() ? pool->digest(cursor.last) : RootOf(node).digest;
+  Seal(args.blocks, args.tokens, BlockDigest(parent, args.tokens, args.content));
+  if (!inside && MayExtend(node, args)) {
+    Reserve(nodes[at.node], node.length + 1u, args.more);
+    AppendOne(at.node, args, flags);
+  } else {
+    AddChild(inside ? Split(at.node, at.offset) : at.node, args, flags);
+  }
+  MoveTo(cursor, args.blocks[0]);
   return PublishResult::kPublished;
+}
+
+void PrefixIndex::Impl::AppendOne(std::uint32_t n, const PublishArgs& args, std::uint32_t flags) {
+  Node& node = nodes[n];
+  if (args.pending) node.timeline = args.timeline.value();
+  Append(n, args.blocks, flags);
+  SetContent(node, args.blocks[0], args.content);
 }
 
 void PrefixIndex::Impl::AddChild(std::uint32_t parent, const PublishArgs& args,
@@ -167,16 +187,18 @@ void PrefixIndex::Impl::AddChild(std::uint32_t parent, const PublishArgs& args,
   const std::uint32_t n = NewNode(parent);
   Node& node = nodes[n];
   node.tick = nodes[parent].tick;
-  Append(n, args, flags);
+  AppendOne(n, args, flags);
   node.tag = Tag(parent, args.tokens, args.content);
   table.Insert(node.tag, n);
   LinkChild(n, TopTier(node, args.blocks[0]));
 }
 
-// The position is there already: fills what is empty of it. *standing is group 0's block there.
-PublishResult PrefixIndex::Impl::Join(Place at, const PublishArgs& args, std::uint32_t flags,
-                                      BlockId* standing) {
-  const bool lost = IsTombstone(nodes[at.node], *standing);
+// The position is there already: fills what is empty of it.
+PublishResult PrefixIndex::Impl::Join(Place at, PublishCursor& cursor, const PublishArgs& args,
+                                      std::uint32_t flags) {
+  const BlockId standing = Id(nodes[at.node], at.offset);
+  Seal(args.blocks, args.tokens, pool->digest(standing));
+  const bool lost = IsTombstone(nodes[at.node], standing);
   const auto fills = [&](std::uint32_t group) {
     return args.blocks[group].valid() &&
            !Id(nodes[at.node], at.offset, static_cast<GroupIndex>(group)).valid();
@@ -184,18 +206,18 @@ PublishResult PrefixIndex::Impl::Join(Place at, const PublishArgs& args, std::ui
   const auto given = static_cast<std::uint32_t>(std::min<std::size_t>(groups, args.blocks.size()));
   bool any = lost;
   for (std::uint32_t group = 1; group < given; ++group) any = any || fills(group);
+  if (any) at = Isolate(at, args);
+  if (any && !TimelineFits(nodes[at.node], args)) {  // another group's block is pending elsewhere
+    if (lost) return PublishResult::kDetached;
+    any = false;
+  }
+  MoveTo(cursor, lost ? args.blocks[0] : standing);
   if (!any) return PublishResult::kDuplicate;
-  at = Isolate(at, args);
-  if (!TimelineFits(nodes[at.node], args)) {  // another group's block here is pending elsewhere
-    return lost ? PublishResult::kDetached : PublishResult::kDuplicate;
-  }
+  if (args.pending) nodes[at.node].timeline = args.timeline.value();
   for (std::uint32_t group = 1; group < given; ++group) {
-    if (fills(group)) Settle(at, static_cast<GroupIndex>(group), args, flags);
+    if (fills(group)) Settle(at, static_cast<GroupIndex>(group), args.blocks[group], flags);
   }
-  if (lost) {
-    FillTombstone(at, args, flags);
-    *standing = args.blocks[0];
-  }
+  if (lost) FillTombstone(at, args, flags);
   return PublishResult::kPublished;
 }
 
@@ -210,7 +232,8 @@ PrefixIndex::Impl::Place PrefixIndex::Impl::Isolate(Place at, const PublishArgs&
 void PrefixIndex::Impl::FillTombstone(Place at, const PublishArgs& args, std::uint32_t flags) {
   Node& node = nodes[at.node];
   FreeTombstone(node, Id(node, at.offset));
-  Settle(at, 0, args, flags);
+  Settle(at, 0, args.blocks[0], flags);
+  SetContent(node, args.blocks[0], args.content);
   RefreshResidency(at.node, at.offset);
   if ((flags & word::kOrphan) == 0) ReviveOrphans(at, args.revived);
 }
@@ -413,6 +436,9 @@ void PrefixIndex::Match(const MatchQuery& query, MatchResult& result) const {
 }
 PublishResult PrefixIndex::Publish(PublishCursor& cursor, const PublishArgs& args) {
   return impl_->Publish(cursor, args);
+}
+std::uint32_t PrefixIndex::Extend(PublishCursor& cursor, const PublishArgs& args) {
+  return impl_->Extend(cursor, args);
 }
 void PrefixIndex::ConfirmPublished(std::span<const BlockId> blocks) noexcept {
   impl_->Confirm(blocks);

@@ -237,8 +237,9 @@ struct PrefixIndex::Impl {
                                         const PrefixHash* content) const noexcept;
   /// A node without blocks below `parent`, in no list and no table yet; kNone if all are taken.
   [[nodiscard]] std::uint32_t NewNode(std::uint32_t parent);
-  void Reserve(Node& node, std::uint32_t positions);
-  void GrowRun(Node& node, std::uint32_t more);
+  void Reserve(Node& node, std::uint32_t positions, std::uint32_t more);
+  void SetHeapRun(Node& node, std::uint32_t capacity);
+  void FreeHeapRun(const Node& node) noexcept;
   void TruncateRun(Node& node, std::uint32_t length);
   void LinkChild(std::uint32_t child, std::uint8_t zone);
   void UnlinkChild(std::uint32_t child);
@@ -263,18 +264,22 @@ struct PrefixIndex::Impl {
   [[nodiscard]] bool Resolve(const PublishCursor& cursor, Place* next) const noexcept;
   [[nodiscard]] bool TimelineFits(const Node& node, const PublishArgs& args) const noexcept;
   [[nodiscard]] bool MayExtend(const Node& node, const PublishArgs& args) const noexcept;
-  PublishResult Publish(PublishCursor& cursor, const PublishArgs& args);
-  [[nodiscard]] PublishResult Branch(Place at, const PublishCursor& cursor,
-                                     const PublishArgs& args, std::uint32_t flags,
-                                     BlockId* standing);
-  [[nodiscard]] PrefixHash BlockDigest(const PublishCursor& cursor,
+  [[nodiscard]] std::uint32_t NewFlags(const PublishCursor& cursor, const Node& node,
                                        const PublishArgs& args) const noexcept;
-  void Seal(const PublishArgs& args, const PrefixHash& digest) noexcept;
-  void Settle(Place at, GroupIndex group, const PublishArgs& args, std::uint32_t flags);
-  void Append(std::uint32_t node, const PublishArgs& args, std::uint32_t flags);
+  [[nodiscard]] PrefixHash BlockDigest(PrefixHash parent, std::span<const Token> tokens,
+                                       const PrefixHash* content) const noexcept;
+  void Seal(std::span<const BlockId> position, std::span<const Token> tokens,
+            PrefixHash digest) noexcept;
+  void Settle(Place at, GroupIndex group, BlockId b, std::uint32_t flags) noexcept;
+  void Append(std::uint32_t node, std::span<const BlockId> position, std::uint32_t flags) noexcept;
+  void SetContent(Node& node, BlockId b, const PrefixHash* content);
+  std::uint32_t Extend(PublishCursor& cursor, const PublishArgs& args);
+  void MoveTo(PublishCursor& cursor, BlockId last) const noexcept;
+  PublishResult Publish(PublishCursor& cursor, const PublishArgs& args);
+  void AppendOne(std::uint32_t node, const PublishArgs& args, std::uint32_t flags);
   void AddChild(std::uint32_t parent, const PublishArgs& args, std::uint32_t flags);
-  [[nodiscard]] PublishResult Join(Place at, const PublishArgs& args, std::uint32_t flags,
-                                   BlockId* standing);
+  [[nodiscard]] PublishResult Join(Place at, PublishCursor& cursor, const PublishArgs& args,
+                                   std::uint32_t flags);
   [[nodiscard]] Place Isolate(Place at, const PublishArgs& args);
   void FillTombstone(Place at, const PublishArgs& args, std::uint32_t flags);
   void Confirm(std::span<const BlockId> published) noexcept;

@@ -89,31 +89,33 @@ std::uint32_t PrefixIndex::Impl::FindChild(std::uint32_t parent, std::span<const
 
 // --- Runs. ---
 
-// Storage for at least `positions`, keeping the ids there are.
-void PrefixIndex::Impl::Reserve(Node& node, std::uint32_t positions) {
+// Storage for `positions`, and for `more` that are said to follow; else a quarter more than there
+// are. Keeps the ids there are.
+void PrefixIndex::Impl::Reserve(Node& node, std::uint32_t positions, std::uint32_t more) {
   if (positions <= node.capacity) return;
-  const std::size_t bytes = std::size_t{positions} * groups * sizeof(BlockId);
-  if (bytes <= kInlineIds * sizeof(BlockId)) {
+  if (positions * groups <= kInlineIds) {
     node.capacity = static_cast<std::uint16_t>(kInlineIds / groups);
     return;
   }
-  BlockId* const ids = AllocateIds(std::size_t{positions} * groups);
-  std::memcpy(static_cast<void*>(ids), node.ids(), Ids(node).size_bytes());
-  if (node.Is(node_flags::kHeapRun)) {
-    heap_bytes -= std::size_t{node.capacity} * groups * sizeof(BlockId);
-    std::free(node.run.heap);
-  }
-  heap_bytes += bytes;
-  node.run.heap = ids;
-  node.flags |= node_flags::kHeapRun;
-  node.capacity = static_cast<std::uint16_t>(positions);
+  const std::uint32_t grown =
+      more != 0 ? positions + std::min(more, kMaxRun) : std::max(positions, node.length * 5u / 4u);
+  SetHeapRun(node, std::min(grown, kMaxRun));
 }
 
-// Makes room in a full run for one more position, and for the `more` that are said to follow it.
-void PrefixIndex::Impl::GrowRun(Node& node, std::uint32_t more) {
-  const std::uint32_t needed = node.length + 1u + std::min(more, kMaxRun);
-  const std::uint32_t grown = more != 0 ? needed : std::max(needed, node.length * 5u / 4u);
-  Reserve(node, std::min(grown, kMaxRun));
+void PrefixIndex::Impl::SetHeapRun(Node& node, std::uint32_t capacity) {
+  BlockId* const ids = AllocateIds(std::size_t{capacity} * groups);
+  std::memcpy(static_cast<void*>(ids), node.ids(), Ids(node).size_bytes());
+  FreeHeapRun(node);
+  node.run.heap = ids;
+  node.flags |= node_flags::kHeapRun;
+  node.capacity = static_cast<std::uint16_t>(capacity);
+  heap_bytes += std::size_t{capacity} * groups * sizeof(BlockId);
+}
+
+void PrefixIndex::Impl::FreeHeapRun(const Node& node) noexcept {
+  if (!node.Is(node_flags::kHeapRun)) return;
+  heap_bytes -= std::size_t{node.capacity} * groups * sizeof(BlockId);
+  std::free(node.run.heap);
 }
 
 // Forgets the positions from `length` on; gives memory back once half of it is unused.
@@ -121,15 +123,12 @@ void PrefixIndex::Impl::TruncateRun(Node& node, std::uint32_t length) {
   node.length = static_cast<std::uint16_t>(length);
   for (std::uint16_t& end : node.resident_end) end = std::min(end, node.length);
   if (!node.Is(node_flags::kHeapRun) || length > node.capacity / 2u) return;
-  BlockId* const old = node.run.heap;
-  heap_bytes -= std::size_t{node.capacity} * groups * sizeof(BlockId);
+  if (length * groups > kInlineIds) return SetHeapRun(node, length);
+  const Node old = node;
   node.flags &= static_cast<std::uint8_t>(~node_flags::kHeapRun);
-  node.capacity = 0;
-  node.length = 0;
-  Reserve(node, length);
-  std::memcpy(static_cast<void*>(node.ids()), old, std::size_t{length} * groups * sizeof(BlockId));
-  node.length = static_cast<std::uint16_t>(length);
-  std::free(old);
+  node.capacity = static_cast<std::uint16_t>(kInlineIds / groups);
+  std::memcpy(static_cast<void*>(node.ids()), old.ids(), Ids(node).size_bytes());
+  FreeHeapRun(old);
 }
 
 // --- Families. ---
@@ -270,7 +269,7 @@ std::uint32_t PrefixIndex::Impl::Split(std::uint32_t lower_id, std::uint32_t at)
   TakePlaceOf(upper_id, lower_id);
 
   const std::size_t cut = std::size_t{at} * groups;
-  Reserve(upper, at);
+  Reserve(upper, at, 0);
   std::memcpy(static_cast<void*>(upper.ids()), lower.ids(), cut * sizeof(BlockId));
   upper.length = static_cast<std::uint16_t>(at);
   RecountAfterSplit(upper, lower);
@@ -297,10 +296,7 @@ void PrefixIndex::Impl::DeleteNode(std::uint32_t n) {
   if (node.first_claim != kNone) HandClaimsUp(n);
   table.Erase(node.tag, n);
   UnlinkChild(n);
-  if (node.Is(node_flags::kHeapRun)) {
-    heap_bytes -= std::size_t{node.capacity} * groups * sizeof(BlockId);
-    std::free(node.run.heap);
-  }
+  FreeHeapRun(node);
   nodes.Give(n);
 }
 

@@ -122,7 +122,7 @@ TEST(RecencyLogTest, RandomOperationsMatchANaiveList) {
     std::mt19937 random(seed);
     RecencyLog log(kCapacity);
     Model model;
-    for (int step = 0; step < 3000; ++step) {
+    for (int step = 0; step < 1500; ++step) {
       const std::uint32_t queue = random() % 4 == 0 ? 1 + random() % 3 : 0;
       const std::vector<BlockId> span = RandomSpan(random, kCapacity);
       switch (random() % 6) {

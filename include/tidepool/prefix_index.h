@@ -157,6 +157,11 @@ class TIDEPOOL_EXPORT PrefixIndex {
     std::uint32_t more = 0;  ///< hint: blocks the caller publishes behind this one right away
   };
   PublishResult Publish(PublishCursor& cursor, const PublishArgs& args);
+  /// Publishes consecutive blocks for as long as they just lengthen the cursor's run; args.blocks
+  /// and args.tokens then hold any number of positions. Returns how many it took. Go on with Publish
+  /// for the next one: it may be a duplicate, have content or begin a node.
+  /// COMPLEXITY: about 20 ns a block, digest included.
+  std::uint32_t Extend(PublishCursor& cursor, const PublishArgs& args);
   /// The commit fence passed: matchable by everyone.
   void ConfirmPublished(std::span<const BlockId> blocks) noexcept;
 

@@ -236,16 +236,11 @@ void ManagerCore::CompleteCopyDown(Transfer& t, bool ok) {
   const BlockId b = t.block.block;
   const bool published = pool_->Has(b, word::kPublished);
   if (t.release) --leaving_[t.from];
-  if (t.superseded) {
+  if (!t.superseded) copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
+  if (!ok || t.superseded) {
+    if (!ok) ++stats_.offloads_failed;
     DetachCopy(b, t.to);
-    DropLowerCopies(b);
-    AfterUnpin(b);
-    return;
-  }
-  copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
-  if (!ok) {
-    ++stats_.offloads_failed;
-    DetachCopy(b, t.to);
+    if (t.superseded) DropLowerCopies(b);
     if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, t.from);
     if (pool_->Has(b, word::kAbandoned)) {
       AfterUnpin(b);
