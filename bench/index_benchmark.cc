@@ -76,14 +76,20 @@ class Tree {
     (void)pool_.Transition(blocks, {.to = Phase::kActive, .cause = Cause::kCommit});
   }
 
-  // Publishes new blocks behind the cursor.
+  // Publishes new blocks behind the cursor, as a prefill's commit does.
   void Publish(PublishCursor& cursor, std::span<const Token> tokens,
                std::span<const BlockId> blocks) {
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      benchmark::DoNotOptimize(index_.Publish(
-          cursor, {.blocks = blocks.subspan(i, 1),
-                   .tokens = tokens.subspan(i * kBlockTokens, kBlockTokens),
-                   .more = static_cast<std::uint32_t>(blocks.size() - i - 1)}));
+    while (!blocks.empty()) {
+      const auto more = static_cast<std::uint32_t>(blocks.size() - 1);
+      std::size_t done = index_.Extend(cursor, {.blocks = blocks, .tokens = tokens});
+      if (done == 0) {
+        (void)index_.Publish(
+            cursor,
+            {.blocks = blocks.first(1), .tokens = tokens.first(kBlockTokens), .more = more});
+        done = 1;
+      }
+      blocks = blocks.subspan(done);
+      tokens = tokens.subspan(done * kBlockTokens);
     }
   }
 
@@ -144,8 +150,7 @@ void MatchFullHit(benchmark::State& state) {
 // Plain copies of what the tree holds: shared halves first, then each prompt's own half.
 class PlainCopies {
  public:
-  PlainCopies()
-      : tokens_(std::size_t{kTreeBlocks} * kBlockTokens), ids_(kTreeBlocks) {
+  PlainCopies() : tokens_(std::size_t{kTreeBlocks} * kBlockTokens), ids_(kTreeBlocks) {
     for (std::uint32_t g = 0; g < kGroups; ++g) {
       std::copy_n(Inputs::Get().prompt(g).begin(), kSharedTokens, Shared(g));
     }
@@ -210,8 +215,8 @@ class PublishRounds {
   void Refill() {
     PrefixIndex& index = tree_.index();
     if (index.blocks() > 0) {
-      (void)tree_.pool().Transition(blocks_, {.to = Phase::kIdle, .cause = Cause::kRelease,
-                                              .hold = -1});
+      (void)tree_.pool().Transition(blocks_,
+                                    {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1});
       for (NodeId root : roots_) index.Retire(root);
       for (BlockId b = index.NextStale(); b.valid(); b = index.NextStale()) {
         (void)index.Remove(b, nullptr);

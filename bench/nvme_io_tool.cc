@@ -1,8 +1,8 @@
 // Moves 1 MiB blocks between a DRAM arena and a file through the host engine on io_uring, 16 at a
 // time; the tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
 //
-//   nvme_io_tool FILE MIB [nosums]     makes FILE of MIB blocks and writes it once, then says "ready"
-//   write | read | quit                on standard input: one pass over the file
+//   nvme_io_tool FILE MIB [nosums]     makes FILE of MIB blocks and writes it once, then says
+//   "ready" write | read | quit                on standard input: one pass over the file
 //
 // Each pass prints: bytes per second, CPU seconds per GiB (all threads).
 #include <sys/resource.h>
@@ -45,8 +45,7 @@ class Tool {
  public:
   tidepool::Status Start(const std::string& path, std::uint32_t blocks, bool checksums) {
     blocks_ = blocks;
-    tidepool::StatusOr<tidepool::Arena> arena =
-        tidepool::AllocateHostArena(kDepth, 1, kBlockBytes);
+    tidepool::StatusOr<tidepool::Arena> arena = tidepool::AllocateHostArena(kDepth, 1, kBlockBytes);
     if (!arena.ok()) return arena.status();
     for (std::uint32_t i = 0; i < kDepth; ++i) {
       std::byte* block = arena->At(SlotId(i), 0);

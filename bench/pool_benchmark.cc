@@ -48,14 +48,13 @@ std::vector<BlockId> CachedPrefix(BlockPool& pool, std::size_t count) {
   return blocks;
 }
 
-// One hit and one release of a cached prefix, the policy told. An item is a block held and released.
-// Working set: 4 bytes of word and 4 of stamp a block, 4 KiB for 512.
+// One hit and one release of a cached prefix, the policy told. An item is a block held and
+// released. Working set: 4 bytes of word and 4 of stamp a block, 4 KiB for 512.
 void PoolHoldRelease(benchmark::State& state) {
   BlockPool pool(PoolOf(65'536));
   const std::unique_ptr<EvictionPolicy> lru = MakeLruPolicy();
   lru->Attach(BlockView(&pool, nullptr), kHbmTier, pool.slots(kHbmTier));
-  const std::vector<BlockId> blocks =
-      CachedPrefix(pool, static_cast<std::size_t>(state.range(0)));
+  const std::vector<BlockId> blocks = CachedPrefix(pool, static_cast<std::size_t>(state.range(0)));
   for (auto _ : state) {
     if (pool.Transition(blocks, kHit) != Outcome::kOk) state.SkipWithError("no hit");
     lru->OnProtected(blocks);

@@ -131,8 +131,8 @@ void RunRoutes(benchmark::State& state, Bench& bench, const std::vector<Route>& 
       }
     }
   }
-  state.SetBytesProcessed(static_cast<std::int64_t>(
-      static_cast<std::uint64_t>(state.iterations()) * routes.size() * kBatchBytes));
+  state.SetBytesProcessed(static_cast<std::int64_t>(static_cast<std::uint64_t>(state.iterations()) *
+                                                    routes.size() * kBatchBytes));
   state.SetLabel(bench.Describe());
 }
 
@@ -141,8 +141,14 @@ void TransferDram(benchmark::State& state) {
   if (!bench.status().ok()) return state.SkipWithError(bench.status().ToString().c_str());
   RunRoutes(state, bench, {{kHbm, kDram}, {kDram, kHbm}}, kBatchBytes);
 }
-BENCHMARK(TransferDram)->Name("transfer_dram")->UseRealTime()
-    ->Arg(64 << 10)->Arg(256 << 10)->Arg(1 << 20)->Arg(4 << 20)->Arg(16 << 20);
+BENCHMARK(TransferDram)
+    ->Name("transfer_dram")
+    ->UseRealTime()
+    ->Arg(64 << 10)
+    ->Arg(256 << 10)
+    ->Arg(1 << 20)
+    ->Arg(4 << 20)
+    ->Arg(16 << 20);
 
 void TransferNvme(benchmark::State& state, bool write) {
   Bench bench(static_cast<std::uint64_t>(state.range(0)), true);
@@ -155,10 +161,18 @@ void TransferNvme(benchmark::State& state, bool write) {
 }
 void TransferNvmeWrite(benchmark::State& state) { TransferNvme(state, true); }
 void TransferNvmeRead(benchmark::State& state) { TransferNvme(state, false); }
-BENCHMARK(TransferNvmeWrite)->Name("transfer_nvme/write")->UseRealTime()
-    ->Arg(64 << 10)->Arg(1 << 20)->Arg(4 << 20);
-BENCHMARK(TransferNvmeRead)->Name("transfer_nvme/read")->UseRealTime()
-    ->Arg(64 << 10)->Arg(1 << 20)->Arg(4 << 20);
+BENCHMARK(TransferNvmeWrite)
+    ->Name("transfer_nvme/write")
+    ->UseRealTime()
+    ->Arg(64 << 10)
+    ->Arg(1 << 20)
+    ->Arg(4 << 20);
+BENCHMARK(TransferNvmeRead)
+    ->Name("transfer_nvme/read")
+    ->UseRealTime()
+    ->Arg(64 << 10)
+    ->Arg(1 << 20)
+    ->Arg(4 << 20);
 
 // What one thread's plain memcpy does with pieces of that size, from cold memory to cold memory.
 void RefMemcpy(benchmark::State& state) {

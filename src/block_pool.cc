@@ -26,8 +26,8 @@ constexpr std::uint32_t kKeyMask = word::kHoldMask | word::kPinMask | word::kPha
 constexpr std::size_t kBatch = 256;
 
 // What a block that is given back must not have.
-constexpr std::uint32_t kBareMask = word::kHoldMask | word::kPinMask | word::kPhaseMask |
-                                    word::kPublished | word::kHbmValid;
+constexpr std::uint32_t kBareMask =
+    word::kHoldMask | word::kPinMask | word::kPhaseMask | word::kPublished | word::kHbmValid;
 
 constexpr std::uint32_t PhaseBits(Phase phase) {
   return static_cast<std::uint32_t>(phase) << word::kPhaseShift;
@@ -185,8 +185,7 @@ bool BlockPool::AllocateIds(std::span<BlockId> out) noexcept {
 }
 
 std::uint32_t& BlockPool::SlotField(BlockId b, TierIndex tier) noexcept {
-  return tier == kHbmTier ? records_[b.value()].hbm_slot_plus1
-                          : lower_slots_[tier - 1u][b.value()];
+  return tier == kHbmTier ? records_[b.value()].hbm_slot_plus1 : lower_slots_[tier - 1u][b.value()];
 }
 
 bool BlockPool::AttachSlot(BlockId b, TierIndex tier) noexcept {
@@ -246,8 +245,8 @@ void BlockPool::ReturnQuarantined(TierIndex tier, std::span<const SlotId> slots)
 
 void BlockPool::FreeId(BlockId b) noexcept {
   Record& record = records_[b.value()];
-  const bool bare = (word(b) & kBareMask) == 0 && record.hbm_slot_plus1 == 0 &&
-                    record.lower_copies == 0;
+  const bool bare =
+      (word(b) & kBareMask) == 0 && record.hbm_slot_plus1 == 0 && record.lower_copies == 0;
   assert(bare);
   if (!bare) return;
   words_[b.value()] = 0;
@@ -261,8 +260,8 @@ void BlockPool::FreeBlocks(std::span<const BlockId> blocks) noexcept {
   TierSlots& hbm = impl_->tiers[kHbmTier];
   std::array<std::uint32_t, kBatch> slots;
   while (!blocks.empty()) {
-    const std::size_t alike = AlikePrefix(words_, blocks.first(std::min(blocks.size(), kBatch)),
-                                          kKeyMask);
+    const std::size_t alike =
+        AlikePrefix(words_, blocks.first(std::min(blocks.size(), kBatch)), kKeyMask);
     const std::span<const BlockId> batch = blocks.first(alike);
     assert((word(batch[0]) & kBareMask & ~word::kHbmValid) == 0);
     Account(word(batch[0]), 0, static_cast<std::uint32_t>(alike));

@@ -13,21 +13,29 @@ using internal::TierSlots;
 bool HoldsFitPhase(std::uint32_t holds, Phase phase) {
   switch (phase) {
     case Phase::kAllocated:
-    case Phase::kActive: return holds > 0;
-    case Phase::kReuse: return true;
-    default: return holds == 0;
+    case Phase::kActive:
+      return holds > 0;
+    case Phase::kReuse:
+      return true;
+    default:
+      return holds == 0;
   }
 }
 
 bool CopyFitsPhase(CopyState hbm, Phase phase) {
   switch (phase) {
-    case Phase::kFree: return hbm == CopyState::kAbsent;
-    case Phase::kAllocated: return hbm == CopyState::kWriting;
+    case Phase::kFree:
+      return hbm == CopyState::kAbsent;
+    case Phase::kAllocated:
+      return hbm == CopyState::kWriting;
     case Phase::kActive:
     case Phase::kIdle:
-    case Phase::kCandidate: return hbm == CopyState::kValid;
-    case Phase::kReuse: return hbm != CopyState::kAbsent;
-    case Phase::kOffloaded: return true;
+    case Phase::kCandidate:
+      return hbm == CopyState::kValid;
+    case Phase::kReuse:
+      return hbm != CopyState::kAbsent;
+    case Phase::kOffloaded:
+      return true;
   }
   return false;
 }

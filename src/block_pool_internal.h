@@ -17,11 +17,11 @@ namespace internal {
 /// The slots of one tier and what Resize and quarantine have made of them.
 struct TierSlots {
   SlotAllocator allocator;
-  std::uint32_t first = 0;        // slots below are never the pool's
-  std::uint32_t limit = 0;        // slots at or above leave circulation when they become free
-  std::uint32_t usable = 0;       // in circulation: free, in use or in quarantine
+  std::uint32_t first = 0;   // slots below are never the pool's
+  std::uint32_t limit = 0;   // slots at or above leave circulation when they become free
+  std::uint32_t usable = 0;  // in circulation: free, in use or in quarantine
   std::uint32_t quarantined = 0;
-  std::vector<bool> withdrawn;    // by slot; empty until one is
+  std::vector<bool> withdrawn;  // by slot; empty until one is
 
   TierSlots(std::uint32_t slots, std::uint32_t first_slot)
       : allocator(slots, first_slot),

@@ -1,8 +1,8 @@
 // block_spans.h - spans of block ids read as numbers, and vector loops over per-block words.
 //
-// Blocks allocated together have consecutive ids, so most chunks of a span are consecutive and their
-// words are neighbours; chunks that are not are gathered. Vectors are spelled out (the compilers'
-// portable extension) because at -O2 neither compiler finds them. Private.
+// Blocks allocated together have consecutive ids, so most chunks of a span are consecutive and
+// their words are neighbours; chunks that are not are gathered. Vectors are spelled out (the
+// compilers' portable extension) because at -O2 neither compiler finds them. Private.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,8 @@ inline bool ChunkConsecutive(const std::uint32_t* ids) noexcept {
 /// Whether kChunk neighbouring words equal `key` in the bits of `mask`.
 inline bool NeighboursAlike(const std::uint32_t* words, std::uint32_t key,
                             std::uint32_t mask) noexcept {
-  const Words4 differ = (Load4(words) ^ key) | (Load4(words + 4) ^ key) |
-                        (Load4(words + 8) ^ key) | (Load4(words + 12) ^ key);
+  const Words4 differ = (Load4(words) ^ key) | (Load4(words + 4) ^ key) | (Load4(words + 8) ^ key) |
+                        (Load4(words + 12) ^ key);
   return Fold(differ & mask) == 0;
 }
 

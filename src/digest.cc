@@ -31,8 +31,7 @@ constexpr std::size_t kOneShotBytes = 1024;
 constexpr std::size_t kCommonBlockTokens = 16;
 
 // Written as the hash reads it, in words: a mix of sizes would stall store forwarding.
-void WriteHeader(std::uint64_t* message, PrefixHash parent, std::size_t tokens,
-                 bool has_content) {
+void WriteHeader(std::uint64_t* message, PrefixHash parent, std::size_t tokens, bool has_content) {
   message[0] = std::uint64_t{kDigestVersion} |
                std::uint64_t{static_cast<unsigned char>(kBlockMessage)} << 8 |
                std::uint64_t{has_content} << 16 | std::uint64_t{tokens} << 32;

@@ -23,9 +23,12 @@ Status Invalid(const std::string& message) { return absl::InvalidArgumentError(m
 StatusOr<std::uint64_t> DTypeBytes(DType dtype) {
   switch (dtype) {
     case DType::kBf16:
-    case DType::kFp16: return std::uint64_t{2};
-    case DType::kFp32: return std::uint64_t{4};
-    case DType::kFp8: return std::uint64_t{1};
+    case DType::kFp16:
+      return std::uint64_t{2};
+    case DType::kFp32:
+      return std::uint64_t{4};
+    case DType::kFp8:
+      return std::uint64_t{1};
   }
   return Invalid(Named("dtype", static_cast<std::uint64_t>(dtype)) + ", which is unknown");
 }
@@ -44,10 +47,9 @@ StatusOr<std::uint64_t> Product(const std::array<Factor, kFactors>& factors) {
 }
 
 StatusOr<std::uint64_t> LayerValues(const KvLayout& layout, const CacheGroup& group) {
-  return Product(std::array{Factor{"planes", group.planes},
-                            Factor{"block_tokens", layout.block_tokens},
-                            Factor{"kv_heads", group.kv_heads},
-                            Factor{"head_dim", group.head_dim}});
+  return Product(
+      std::array{Factor{"planes", group.planes}, Factor{"block_tokens", layout.block_tokens},
+                 Factor{"kv_heads", group.kv_heads}, Factor{"head_dim", group.head_dim}});
 }
 
 StatusOr<std::uint64_t> Nvfp4Bytes(std::uint64_t values, const CacheGroup& group) {
@@ -66,8 +68,10 @@ StatusOr<std::uint64_t> FormatBytes(std::uint64_t values, const CacheGroup& grou
       if (!bytes.ok()) return bytes;
       return Product(std::array{Factor{"values", values}, Factor{"dtype bytes", *bytes}});
     }
-    case StorageFormat::kFp8E4m3: return values;
-    case StorageFormat::kNvfp4: return Nvfp4Bytes(values, group);
+    case StorageFormat::kFp8E4m3:
+      return values;
+    case StorageFormat::kNvfp4:
+      return Nvfp4Bytes(values, group);
   }
   return Invalid(Named("format", static_cast<std::uint64_t>(format)) + ", which is unknown");
 }
@@ -115,12 +119,11 @@ StatusOr<std::uint64_t> BlockLayerBytes(const KvLayout& layout, GroupIndex group
   return FormatBytes(*values, geometry, format);
 }
 
-StatusOr<std::uint64_t> BlockBytes(const KvLayout& layout, GroupIndex group,
-                                   StorageFormat format) {
+StatusOr<std::uint64_t> BlockBytes(const KvLayout& layout, GroupIndex group, StorageFormat format) {
   const StatusOr<std::uint64_t> layer = BlockLayerBytes(layout, group, format);
   if (!layer.ok()) return layer;
-  return Product(std::array{Factor{"layer bytes", *layer},
-                            Factor{"layers", layout.groups[group].layers}});
+  return Product(
+      std::array{Factor{"layer bytes", *layer}, Factor{"layers", layout.groups[group].layers}});
 }
 
 }  // namespace tidepool

@@ -56,8 +56,7 @@ inline bool PrefixIndex::Impl::TimelineFits(const Node& node,
   return !args.pending || node.pending == 0 || node.timeline == args.timeline.value();
 }
 
-inline bool PrefixIndex::Impl::MayExtend(const Node& node,
-                                         const PublishArgs& args) const noexcept {
+inline bool PrefixIndex::Impl::MayExtend(const Node& node, const PublishArgs& args) const noexcept {
   if (node.family != kNone || node.length >= kMaxRun || node.Is(node_flags::kRoot)) return false;
   return TimelineFits(node, args) && ClaimCount(node) <= (args.may_extend_claimed ? 1u : 0u);
 }
@@ -123,7 +122,10 @@ void PrefixIndex::Impl::SetContent(Node& node, BlockId b, const PrefixHash* cont
 
 std::uint32_t PrefixIndex::Impl::Extend(PublishCursor& cursor, const PublishArgs& args) {
   Place at;
-  if (!cursor.last.valid() || args.content != nullptr || !Resolve(cursor, &at)) return 0;
+  if (!cursor.last.valid() || args.content != nullptr || args.tokens.size() < block_tokens ||
+      !Resolve(cursor, &at)) {
+    return 0;
+  }
   Node& node = nodes[at.node];
   if (at.offset != node.length || !MayExtend(node, args)) return 0;
   const auto positions = static_cast<std::uint32_t>(
@@ -156,7 +158,9 @@ PublishResult PrefixIndex::Impl::Publish(PublishCursor& cursor, const PublishArg
   if (!Resolve(cursor, &at)) return PublishResult::kDetached;
   const std::uint32_t flags = NewFlags(cursor, nodes[at.node], args);
   const bool inside = at.offset < nodes[at.node].length;
-  const std::uint32_t child = inside ? kNone : FindChild(at.node, args.tokens, args.content);
+  const std::uint32_t child = inside ? kNone
+                                     : FindChild(at.node, Tag(at.node, args.tokens, args.content),
+                                                 args.tokens, args.content);
   if (child != kNone) at = {child, 0};
   const Node& node = nodes[at.node];
   if (child != kNone ||
@@ -548,7 +552,7 @@ void PrefixIndex::ForEach(void (*visit)(void*, BlockId), void* context) const {
 Status PrefixIndex::Audit() const { return impl_->Audit(); }
 
 std::uint64_t PrefixIndex::MemoryBytes() const noexcept {
-  constexpr std::uint64_t kContentEntry = 25;   // slot and control byte, at the usual load
+  constexpr std::uint64_t kContentEntry = 25;  // slot and control byte, at the usual load
   constexpr std::uint64_t kTombstoneEntry = 6;
   return impl_->nodes.MemoryBytes() + impl_->families.MemoryBytes() + impl_->table.MemoryBytes() +
          impl_->heap_bytes + impl_->roots.capacity() * sizeof(internal::RootInfo) +

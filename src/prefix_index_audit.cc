@@ -103,7 +103,8 @@ struct PrefixIndex::Impl::Auditor {
     if (node.tag != impl.Tag(node.parent, impl.TokensOf(first), impl.ContentOf(node, first))) {
       return Broken("tag", n);
     }
-    if (impl.FindChild(node.parent, impl.TokensOf(first), impl.ContentOf(node, first)) != n) {
+    if (impl.FindChild(node.parent, node.tag, impl.TokensOf(first), impl.ContentOf(node, first)) !=
+        n) {
       return Broken("not found under its first block, or a sibling has the same", n);
     }
     if (node.zone != impl.TopTier(node, first) && node.zone != impl.PlannedTier(node, first)) {
@@ -163,7 +164,8 @@ struct PrefixIndex::Impl::Auditor {
       seen.heap_bytes += std::uint64_t{node.capacity} * impl.groups * sizeof(BlockId);
     }
     const auto covered = coverage.find(n);
-    if (node.coverage != (covered == coverage.end() ? decltype(node.coverage){} : covered->second)) {
+    if (node.coverage !=
+        (covered == coverage.end() ? decltype(node.coverage){} : covered->second)) {
       return Broken("claim coverage", n);
     }
     Status status = Links(n);

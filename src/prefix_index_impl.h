@@ -233,7 +233,8 @@ struct PrefixIndex::Impl {
                                   const PrefixHash* content) const noexcept;
   [[nodiscard]] bool SameContent(const Node& node, BlockId b, std::span<const Token> tokens,
                                  const PrefixHash* content) const noexcept;
-  [[nodiscard]] std::uint32_t FindChild(std::uint32_t parent, std::span<const Token> tokens,
+  [[nodiscard]] std::uint32_t FindChild(std::uint32_t parent, std::uint32_t tag,
+                                        std::span<const Token> tokens,
                                         const PrefixHash* content) const noexcept;
   /// A node without blocks below `parent`, in no list and no table yet; kNone if all are taken.
   [[nodiscard]] std::uint32_t NewNode(std::uint32_t parent);
@@ -245,8 +246,8 @@ struct PrefixIndex::Impl {
   void UnlinkChild(std::uint32_t child);
   void Relink(std::uint32_t child, std::uint8_t zone);
   void MoveToZone(std::uint32_t child, std::uint8_t zone);
-  /// Cuts a run before `at`: the new node takes the positions before it, `lower` keeps the rest, its
-  /// children and the claims that end in it. Returns the new node.
+  /// Cuts a run before `at`: the new node takes the positions before it, `lower` keeps the rest,
+  /// its children and the claims that end in it. Returns the new node.
   std::uint32_t Split(std::uint32_t lower, std::uint32_t at);
   void DeleteNode(std::uint32_t node);
   void RecountAfterSplit(Node& upper, Node& lower);
@@ -327,8 +328,7 @@ struct PrefixIndex::Impl {
   void Touch(BlockId deepest, std::uint64_t tick) noexcept;
   void SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
                 std::vector<BlockId>* changed);
-  void Recover(std::uint32_t node, std::size_t from, std::size_t to,
-               std::vector<BlockId>* changed);
+  void Recover(std::uint32_t node, std::size_t from, std::size_t to, std::vector<BlockId>* changed);
   void RecoverPath(std::uint32_t node, std::uint32_t top, std::size_t from, std::size_t to,
                    std::vector<BlockId>* changed);
   [[nodiscard]] std::uint32_t CommonNode(std::uint32_t a, std::uint32_t b) const noexcept;

@@ -20,14 +20,22 @@ constexpr std::uint32_t kSpanBlocks = 64;
 constexpr std::uint32_t kPartialCandidates = 64;
 
 const PrefixHash* ContentAt(std::span<const BlockContent> content, std::uint32_t block) {
-  const auto it = std::lower_bound(
-      content.begin(), content.end(), block,
-      [](const BlockContent& entry, std::uint32_t b) { return entry.block < b; });
+  const auto it =
+      std::lower_bound(content.begin(), content.end(), block,
+                       [](const BlockContent& entry, std::uint32_t b) { return entry.block < b; });
   return it != content.end() && it->block == block ? &it->key : nullptr;
 }
 
 std::uint32_t CommonTokens(const Token* a, const Token* b, std::uint32_t limit) {
   return static_cast<std::uint32_t>(std::mismatch(a, a + limit, b).first - a);
+}
+
+// Whether ids[0..count) follow each other. Branch-free, for the vector units.
+bool Contiguous(const BlockId* ids, std::uint32_t count) {
+  const std::uint32_t first = ids[0].value();
+  std::uint32_t differ = 0;
+  for (std::uint32_t i = 0; i < count; ++i) differ |= ids[i].value() - i - first;
+  return differ == 0;
 }
 
 void AddSegment(MatchResult& result, std::uint32_t first, std::uint32_t count, TierIndex tier) {
@@ -49,11 +57,9 @@ std::uint32_t PrefixIndex::Impl::EqualPositions(const Node& node, std::uint32_t 
   const std::size_t block_bytes = block_tokens * sizeof(Token);
   std::uint32_t at = 0;
   while (at < limit) {
-    const std::uint32_t first = Id(node, at).value();
-    const std::uint32_t most = std::min(limit - at, kSpanBlocks);
-    std::uint32_t span = 1;
-    while (span < most && Id(node, at + span).value() == first + span) ++span;
-    const Token* const own = pool->tokens(BlockId(first));
+    std::uint32_t span = std::min(limit - at, kSpanBlocks);
+    if (groups != 1 || !Contiguous(node.ids() + at, span)) span = 1;
+    const Token* const own = pool->tokens(Id(node, at));
     const Token* const other = tokens + std::size_t{at} * block_tokens;
     if (std::memcmp(own, other, span * block_bytes) != 0) {
       return at + CommonTokens(own, other, span * block_tokens) / block_tokens;
@@ -92,8 +98,7 @@ std::uint8_t PrefixIndex::Impl::VisibleTier(const Node& node, std::uint32_t offs
 // Appends the run's first `count` positions to the result, as far as they are there; with
 // report_holes all of them. Returns how many it took, trailing absent ones excluded.
 std::uint32_t PrefixIndex::Impl::TakePositions(const Node& node, std::uint32_t count,
-                                               const MatchQuery& query,
-                                               MatchResult& result) const {
+                                               const MatchQuery& query, MatchResult& result) const {
   const auto first = static_cast<std::uint32_t>(result.blocks.size());
   std::uint32_t at = 0;
   if (query.group == 0 && node.pending == 0) {
@@ -118,11 +123,13 @@ std::uint32_t PrefixIndex::Impl::TakePositions(const Node& node, std::uint32_t c
 void PrefixIndex::Impl::AppendIds(const Node& node, std::uint32_t count,
                                   std::vector<BlockId>& out) const {
   const BlockId* const ids = node.ids();
+  const std::size_t begin = out.size();
+  out.resize(begin + count);
   if (groups == 1) {
-    out.insert(out.end(), ids, ids + count);
+    std::memcpy(static_cast<void*>(out.data() + begin), ids, count * sizeof(BlockId));
     return;
   }
-  for (std::uint32_t i = 0; i < count; ++i) out.push_back(ids[std::size_t{i} * groups]);
+  for (std::uint32_t i = 0; i < count; ++i) out[begin + i] = ids[std::size_t{i} * groups];
 }
 
 void PrefixIndex::Impl::Match(const MatchQuery& query, MatchResult& result) const {
@@ -132,17 +139,26 @@ void PrefixIndex::Impl::Match(const MatchQuery& query, MatchResult& result) cons
   const auto blocks_in_prompt = static_cast<std::uint32_t>(
       std::min<std::size_t>(query.tokens.size() / block_tokens, query.max_blocks));
   result.blocks.reserve(blocks_in_prompt);
-  std::uint32_t end = 0;  // behind the last present block
+  const auto block_at = [&](std::uint32_t block) {
+    return query.tokens.subspan(std::size_t{block} * block_tokens, block_tokens);
+  };
+  std::uint32_t end = 0;    // behind the last present block
+  std::uint32_t first = 0;  // of the node at hand
   std::uint32_t n = query.root.value();
-  while (result.blocks.size() < blocks_in_prompt) {
-    const auto first = static_cast<std::uint32_t>(result.blocks.size());
-    const std::span<const Token> rest =
-        query.tokens.subspan(std::size_t{first} * block_tokens);
-    n = FindChild(n, rest.first(block_tokens), ContentAt(query.content, first));
+  std::uint32_t tag = 0;  // under which the next child is found
+  if (blocks_in_prompt > 0) tag = Tag(n, block_at(0), ContentAt(query.content, 0));
+  while (first < blocks_in_prompt) {
+    n = FindChild(n, tag, block_at(first), ContentAt(query.content, first));
     if (n == kNone) break;
     const Node& node = nodes[n];
     const std::uint32_t limit = std::min<std::uint32_t>(node.length, blocks_in_prompt - first);
-    std::uint32_t equal = EqualPositions(node, limit, rest.data());
+    const std::uint32_t next = first + node.length;
+    if (node.family != kNone && next < blocks_in_prompt) {
+      // The lookup that follows a run has its cache misses while the run is compared.
+      tag = Tag(n, block_at(next), ContentAt(query.content, next));
+      table.Prefetch(tag);
+    }
+    std::uint32_t equal = EqualPositions(node, limit, block_at(first).data());
     equal = EqualContents(node, equal, first, query);
     const std::uint32_t taken = TakePositions(node, equal, query, result);
     if (taken > 0) {
@@ -151,20 +167,20 @@ void PrefixIndex::Impl::Match(const MatchQuery& query, MatchResult& result) cons
       result.node_blocks = taken;
     }
     if (equal < node.length || (taken < equal && !query.report_holes)) break;
+    first = next;
   }
   result.blocks.resize(end);
   if (query.partial_tail) MatchPartial(query, result);
 }
 
 // Offers `b`, which follows the match, as the block that shares the most leading tokens.
-void PrefixIndex::Impl::OfferPartial(const MatchQuery& query, Place at,
-                                     MatchResult& result) const {
+void PrefixIndex::Impl::OfferPartial(const MatchQuery& query, Place at, MatchResult& result) const {
   const Node& node = nodes[at.node];
   const BlockId b = Id(node, at.offset);
   if (ContentOf(node, b) != nullptr || VisibleTier(node, at.offset, query) == kAbsentZone) return;
   const std::size_t begin = result.blocks.size() * std::size_t{block_tokens};
-  const auto limit = static_cast<std::uint32_t>(
-      std::min<std::size_t>(query.tokens.size() - begin, block_tokens));
+  const auto limit =
+      static_cast<std::uint32_t>(std::min<std::size_t>(query.tokens.size() - begin, block_tokens));
   const std::uint32_t common = CommonTokens(pool->tokens(b), query.tokens.data() + begin, limit);
   if (common <= result.partial_tokens) return;
   result.partial = Id(node, at.offset, query.group);
@@ -180,7 +196,8 @@ void PrefixIndex::Impl::MatchPartial(const MatchQuery& query, MatchResult& resul
     return OfferPartial(query, {n, result.node_blocks}, result);
   }
   if (rest.size() >= block_tokens) {
-    const std::uint32_t whole = FindChild(n, rest.first(block_tokens), nullptr);
+    const std::span<const Token> block = rest.first(block_tokens);
+    const std::uint32_t whole = FindChild(n, Tag(n, block, nullptr), block, nullptr);
     if (whole != kNone) OfferPartial(query, {whole, 0}, result);
   }
   std::uint32_t child = FirstChild(n);

@@ -92,8 +92,7 @@ class ChildTable {
   }
 
   void Grow() {
-    const ZeroedArray<Slot> old =
-        std::exchange(slots_, ZeroedArray<Slot>(slots_.size() * 2));
+    const ZeroedArray<Slot> old = std::exchange(slots_, ZeroedArray<Slot>(slots_.size() * 2));
     for (std::size_t i = 0; i < old.size(); ++i) {
       if (old[i].node_plus1 != 0) Place(old[i]);
     }

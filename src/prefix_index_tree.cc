@@ -57,11 +57,10 @@ const PrefixHash* PrefixIndex::Impl::ContentOf(const Node& node, BlockId b) cons
 
 std::uint32_t PrefixIndex::Impl::Tag(std::uint32_t parent, std::span<const Token> tokens,
                                      const PrefixHash* content) const noexcept {
-  std::uint64_t hash =
-      options.child_hash != nullptr
-          ? options.child_hash(NodeId(parent), tokens)
-          : XXH3_64bits_withSecret(tokens.data(), tokens.size_bytes(), tag_secret.data(),
-                                   tag_secret.size());
+  std::uint64_t hash = options.child_hash != nullptr
+                           ? options.child_hash(NodeId(parent), tokens)
+                           : XXH3_64bits_withSecret(tokens.data(), tokens.size_bytes(),
+                                                    tag_secret.data(), tag_secret.size());
   if (options.child_hash == nullptr) {
     hash ^= parent * 0x9e3779b97f4a7c15u;
     if (content != nullptr) hash ^= content->low + content->high * 0xc2b2ae3d27d4eb4fu;
@@ -78,10 +77,11 @@ bool PrefixIndex::Impl::SameContent(const Node& node, BlockId b, std::span<const
   return *own == *content;
 }
 
-std::uint32_t PrefixIndex::Impl::FindChild(std::uint32_t parent, std::span<const Token> tokens,
+std::uint32_t PrefixIndex::Impl::FindChild(std::uint32_t parent, std::uint32_t tag,
+                                           std::span<const Token> tokens,
                                            const PrefixHash* content) const noexcept {
   if (nodes[parent].family == kNone) return kNone;
-  return table.Find(Tag(parent, tokens, content), [&](std::uint32_t n) {
+  return table.Find(tag, [&](std::uint32_t n) {
     const Node& node = nodes[n];
     return node.parent == parent && SameContent(node, Id(node, 0), tokens, content);
   });
@@ -230,7 +230,7 @@ void PrefixIndex::Impl::RecountAfterSplit(Node& upper, Node& lower) {
   for (BlockId b : Ids(upper)) {
     if (!b.valid()) continue;
     upper.pending += pool->Has(b, word::kPending) ? 1 : 0;
-    upper.tombstones += tombstones.contains(b.value()) ? 1 : 0;
+    if (tombstones.contains(b.value())) ++upper.tombstones;
   }
   lower.pending -= upper.pending;
   lower.tombstones = static_cast<std::uint16_t>(lower.tombstones - upper.tombstones);

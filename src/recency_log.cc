@@ -63,7 +63,8 @@ void RecencyLog::SetStamps(std::uint32_t last, std::uint32_t count, std::uint32_
 }
 
 // The dead before the first kept block go. Dead ones behind it go too when they are the majority:
-// the kept are then filed anew before the rest, at a cost that the dead, met for the last time, pay.
+// the kept are then filed anew before the rest, at a cost that the dead, met for the last time,
+// pay.
 void RecencyLog::TidyHead(Log& log, const Tally& dead) {
   if (dead.interior <= kept_.size()) return DropLeading(log, dead.leading);
   DropLeading(log, dead.leading + dead.interior + static_cast<std::uint32_t>(kept_.size()));

@@ -44,8 +44,7 @@ void SlotAllocator::Take(std::span<std::uint32_t> out) noexcept {
   while (!out.empty()) out = out.subspan(TakeFrom(LowestLeaf(), out));
 }
 
-std::uint32_t SlotAllocator::TakeFrom(std::uint32_t leaf,
-                                      std::span<std::uint32_t> out) noexcept {
+std::uint32_t SlotAllocator::TakeFrom(std::uint32_t leaf, std::span<std::uint32_t> out) noexcept {
   const std::uint32_t base = leaf * 64;
   std::uint64_t word = words_[leaf];
   if (word == ~std::uint64_t{0} && out.size() >= 64) {
@@ -68,8 +67,8 @@ void SlotAllocator::Give(std::span<const std::uint32_t> slots) noexcept {
     std::uint64_t mask = 0;
     while (i < slots.size() && slots[i] >> 6 == leaf) {
       const std::uint32_t bit = slots[i] & 63;
-      const bool chunk = bit <= 64 - kChunk && i + kChunk <= slots.size() &&
-                         ChunkConsecutive(&slots[i]);
+      const bool chunk =
+          bit <= 64 - kChunk && i + kChunk <= slots.size() && ChunkConsecutive(&slots[i]);
       mask |= (chunk ? MaskBelow(kChunk) : std::uint64_t{1}) << bit;
       i += chunk ? kChunk : 1;
     }

@@ -31,12 +31,18 @@ std::string Sizes(std::uint32_t slots, std::uint32_t layers, std::uint64_t layer
 
 std::string_view ToString(TierKind kind) noexcept {
   switch (kind) {
-    case TierKind::kHbm: return "hbm";
-    case TierKind::kDram: return "dram";
-    case TierKind::kCxl: return "cxl";
-    case TierKind::kNvme: return "nvme";
-    case TierKind::kRemote: return "remote";
-    case TierKind::kShared: return "shared";
+    case TierKind::kHbm:
+      return "hbm";
+    case TierKind::kDram:
+      return "dram";
+    case TierKind::kCxl:
+      return "cxl";
+    case TierKind::kNvme:
+      return "nvme";
+    case TierKind::kRemote:
+      return "remote";
+    case TierKind::kShared:
+      return "shared";
   }
   return "unknown";
 }
@@ -76,10 +82,9 @@ StatusOr<Arena> AllocateHostArena(std::uint32_t slots, std::uint32_t layers,
   const std::uint64_t bytes = stride * slots;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return absl::ResourceExhaustedError("host arena: mmap of " + std::to_string(bytes) +
-                                        " bytes of anonymous memory (" +
-                                        Sizes(slots, layers, layer_bytes) +
-                                        "): " + std::strerror(errno));
+    return absl::ResourceExhaustedError(
+        "host arena: mmap of " + std::to_string(bytes) + " bytes of anonymous memory (" +
+        Sizes(slots, layers, layer_bytes) + "): " + std::strerror(errno));
   }
   if (bytes >= kHugePageBytes) ::madvise(memory, bytes, MADV_HUGEPAGE);  // a hint: may be refused
 

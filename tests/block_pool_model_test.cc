@@ -73,17 +73,28 @@ class PoolModel {
 
   void Step() {
     switch (Pick(20)) {
-      case 0: return Allocate();
-      case 1: return AllocateIds();
-      case 2: return Attach();
-      case 3: return Commit();
-      case 4: return Detach();
-      case 5: return Free();
-      case 6: return Pin();
-      case 7: return Publish();
-      case 8: return ReturnQuarantined();
-      case 9: return Resize();
-      default: return Transition();
+      case 0:
+        return Allocate();
+      case 1:
+        return AllocateIds();
+      case 2:
+        return Attach();
+      case 3:
+        return Commit();
+      case 4:
+        return Detach();
+      case 5:
+        return Free();
+      case 6:
+        return Pin();
+      case 7:
+        return Publish();
+      case 8:
+        return ReturnQuarantined();
+      case 9:
+        return Resize();
+      default:
+        return Transition();
     }
   }
 
@@ -96,10 +107,10 @@ class PoolModel {
       CompareBlock(b, block);
       if (block.hbm(CopyState::kAbsent)) continue;
       const bool rests = block.holds == 0 && block.pins == 0 && block.hbm(CopyState::kValid);
-      std::uint32_t& place = block.holds > 0    ? counts.held
-                             : !rests           ? counts.moving
-                             : block.published  ? counts.cached
-                                                : counts.claimed;
+      std::uint32_t& place = block.holds > 0   ? counts.held
+                             : !rests          ? counts.moving
+                             : block.published ? counts.cached
+                                               : counts.claimed;
       ++place;
       if (!rests || block.phase != Phase::kIdle) continue;
       ++evictable;
@@ -126,8 +137,8 @@ class PoolModel {
     const bool rests = block.holds == 0 && block.pins == 0 && block.hbm(CopyState::kValid);
     ASSERT_EQ(pool_.Evictable(b, kHbmTier), rests && block.phase == Phase::kIdle);
     ASSERT_EQ(pool_.Evictable(b, 2), block.pins == 0 && block.copies[2] == CopyState::kValid);
-    ASSERT_EQ(pool_.Clean(b, 1), block.hbm(CopyState::kValid) ||
-                                     block.copies[2] == CopyState::kValid);
+    ASSERT_EQ(pool_.Clean(b, 1),
+              block.hbm(CopyState::kValid) || block.copies[2] == CopyState::kValid);
   }
 
   std::uint32_t Pick(std::size_t below) { return static_cast<std::uint32_t>(random_() % below); }
@@ -144,9 +155,8 @@ class PoolModel {
     ASSERT_EQ(pool_.Allocate(out), fits);
     if (!fits) return;
     for (BlockId b : out) {
-      const ModelBlock fresh = {.phase = Phase::kAllocated,
-                                .holds = 1,
-                                .copies = {CopyState::kWriting}};
+      const ModelBlock fresh = {
+          .phase = Phase::kAllocated, .holds = 1, .copies = {CopyState::kWriting}};
       ASSERT_TRUE(blocks_.emplace(b, fresh).second);
     }
   }
@@ -279,8 +289,8 @@ class PoolModel {
     const Edge* edge = nullptr;
     do edge = &kEdges[Pick(kEdges.size())];
     while (edge->from != block.phase);
-    const bool held = edge->to == Phase::kAllocated || edge->to == Phase::kActive ||
-                      edge->to == Phase::kReuse;
+    const bool held =
+        edge->to == Phase::kAllocated || edge->to == Phase::kActive || edge->to == Phase::kReuse;
     return {.to = edge->to,
             .cause = Cause::kMatch,
             .hold = static_cast<int>(held) - static_cast<int>(block.holds)};

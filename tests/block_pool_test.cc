@@ -283,8 +283,8 @@ TEST(BlockPoolTest, ResizeWithdrawsSlotsAsTheyBecomeFree) {
 class Recorder final : public Observer {
  public:
   void OnTransition(const TransitionEvent& event) noexcept override {
-    edges.push_back(Name(event.from, event.to) + " x" + std::to_string(event.blocks.size()) +
-                    " " + std::string(ToString(event.cause)));
+    edges.push_back(Name(event.from, event.to) + " x" + std::to_string(event.blocks.size()) + " " +
+                    std::string(ToString(event.cause)));
   }
   std::vector<std::string> edges;
 };

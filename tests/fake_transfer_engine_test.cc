@@ -54,9 +54,8 @@ class FakeTransferEngineTest : public ::testing::Test {
     }
   }
   bool Holds(TierIndex tier, std::uint32_t slot, std::uint32_t layer, int value) {
-    return std::ranges::all_of(engine_->Bytes(tier, SlotId(slot), layer), [value](std::byte b) {
-      return b == static_cast<std::byte>(value);
-    });
+    return std::ranges::all_of(engine_->Bytes(tier, SlotId(slot), layer),
+                               [value](std::byte b) { return b == static_cast<std::byte>(value); });
   }
   std::vector<Completion> Poll() {
     std::vector<Completion> completions;
@@ -181,8 +180,13 @@ TEST_F(FakeTransferEngineTest, CorruptsSilently) {
 TEST_F(FakeTransferEngineTest, AutomaticFaultsEndEveryCopyAndRepeatBySeed) {
   const auto play = [this](std::uint64_t seed) {
     Start({.automatic = true,
-           .faults = {.fail = 0.2, .delay = 0.5, .reorder = 0.3, .duplicate = 0.3, .progress = 0.5,
-                      .refuse = 0.2, .finish_anyway = 0.5},
+           .faults = {.fail = 0.2,
+                      .delay = 0.5,
+                      .reorder = 0.3,
+                      .duplicate = 0.3,
+                      .progress = 0.5,
+                      .refuse = 0.2,
+                      .finish_anyway = 0.5},
            .seed = seed});
     next_id_ = 1;
     std::vector<Completion> all;

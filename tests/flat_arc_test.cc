@@ -22,7 +22,7 @@ using testing::MakeFlatArcPolicy;
 constexpr auto kT1 = FlatArcPolicy::kT1;
 constexpr auto kT2 = FlatArcPolicy::kT2;
 
-PrefixHash Key(std::uint64_t id) { return FlatKey(0, id); }
+PrefixHash Key(std::int64_t id) { return FlatKey(0, static_cast<std::uint64_t>(id)); }
 
 FlatArcPolicy& Arc(FlatCache& cache) { return static_cast<FlatArcPolicy&>(cache.policy()); }
 
@@ -41,7 +41,7 @@ void ExpectBounds(FlatCache& cache) {
 // Capacity 4, recent {6, 7}, frequent {4, 1}, target 3, reached by references alone.
 std::unique_ptr<FlatCache> CacheOfS29() {
   auto cache = std::make_unique<FlatCache>(MakeFlatArcPolicy(), 4);
-  for (std::uint64_t id : {1, 2, 3, 4, 1, 5, 2, 3, 6, 7, 4, 1}) cache->Reference(Key(id));
+  for (int id : {1, 2, 3, 4, 1, 5, 2, 3, 6, 7, 4, 1}) cache->Reference(Key(id));
   EXPECT_EQ(Arc(*cache).target(), 3);
   EXPECT_EQ(Arc(*cache).resident(kT1), 2u);
   EXPECT_EQ(Arc(*cache).resident(kT2), 2u);
@@ -65,13 +65,13 @@ TEST(FlatArcTest, S30BoundsFollowTheRealCapacity) {
   for (std::uint32_t capacity : {2u, 5u, 3u}) {
     cache.Resize(capacity);
     ExpectBounds(cache);
-    for (std::uint64_t id = 0; id < 1000; ++id) {
+    for (std::int64_t id = 0; id < 1000; ++id) {
       cache.Reference(Key(id));
       ExpectBounds(cache);
     }
-    for (std::uint64_t i = 0; i < 200; ++i) {
+    for (std::int64_t i = 0; i < 200; ++i) {
       // Of the last 2c keys one half is resident, the other remembered.
-      cache.Reference(Key(999 - (i * 3) % (2 * capacity)));
+      cache.Reference(Key(999 - (i * 3) % (2 * std::int64_t{capacity})));
       ExpectBounds(cache);
     }
   }
@@ -79,7 +79,7 @@ TEST(FlatArcTest, S30BoundsFollowTheRealCapacity) {
 
 TEST(FlatArcTest, S32GhostsFreeNoMemory) {
   FlatCache cache(MakeFlatArcPolicy(), 2);
-  for (std::uint64_t id : {1, 2, 1, 3, 4}) cache.Reference(Key(id));
+  for (int id : {1, 2, 1, 3, 4}) cache.Reference(Key(id));
   const FlatArcPolicy& arc = Arc(cache);
   const std::size_t ghosts = arc.ghosts(kT1) + arc.ghosts(kT2);
   EXPECT_GE(ghosts, 1u);
@@ -92,7 +92,7 @@ TEST(FlatArcTest, S32GhostsFreeNoMemory) {
 
 TEST(FlatArcTest, AGhostHitGoesToTheFrequentListAndAdaptsOnce) {
   FlatCache cache(MakeFlatArcPolicy(), 4);
-  for (std::uint64_t id : {1, 2, 3, 4, 1, 5}) cache.Reference(Key(id));  // 2 left from T1 into B1
+  for (int id : {1, 2, 3, 4, 1, 5}) cache.Reference(Key(id));  // 2 left from T1 into B1
   const FlatArcPolicy& arc = Arc(cache);
   ASSERT_EQ(arc.ghosts(kT1), 1u);
   cache.Reference(Key(2));
@@ -134,11 +134,11 @@ TEST(FlatArcTest, GoldenCountsOfTheMooncakeConversationTrace) {
   const std::vector<PrefixHash> references =
       testing::ReadFlatReferences(std::string(folder) + "/mooncake_conversation_dev.ttrace");
   ASSERT_EQ(references.size(), 180'012u);
-  for (const Golden& golden : {Golden{586, 172'669, 171'751}, Golden{1'172, 172'005, 170'322},
-                               Golden{2'345, 169'826, 166'740}, Golden{5'863, 155'771, 154'423},
-                               Golden{9'381, 145'319, 142'846}, Golden{11'727, 139'666, 138'009},
-                               Golden{29'318, 123'075, 125'524},
-                               Golden{58'637, 117'637, 117'671}}) {
+  for (const Golden& golden :
+       {Golden{586, 172'669, 171'751}, Golden{1'172, 172'005, 170'322},
+        Golden{2'345, 169'826, 166'740}, Golden{5'863, 155'771, 154'423},
+        Golden{9'381, 145'319, 142'846}, Golden{11'727, 139'666, 138'009},
+        Golden{29'318, 123'075, 125'524}, Golden{58'637, 117'637, 117'671}}) {
     SCOPED_TRACE(golden.capacity);
     EXPECT_EQ(Misses(MakeLruPolicy(), golden.capacity, references), golden.lru_misses);
     EXPECT_EQ(Misses(MakeFlatArcPolicy(), golden.capacity, references), golden.arc_misses);

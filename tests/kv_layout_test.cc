@@ -26,8 +26,7 @@ void ExpectError(const KvLayout& layout, StorageFormat format, const std::string
   const StatusOr<std::uint64_t> bytes = BlockBytes(layout, 0, format);
   ASSERT_FALSE(bytes.ok()) << *bytes;
   EXPECT_EQ(bytes.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(std::string(bytes.status().message()).find(words), std::string::npos)
-      << bytes.status();
+  EXPECT_NE(std::string(bytes.status().message()).find(words), std::string::npos) << bytes.status();
 }
 
 TEST(KvLayoutTest, S09BytesPerBlockForEveryStorageFormat) {

@@ -27,7 +27,9 @@ using Blocks = std::vector<BlockId>;
 
 class EvenOnly final : public VictimFilter {
  public:
-  [[nodiscard]] bool Allows(BlockId block) const noexcept override { return block.value() % 2 == 0; }
+  [[nodiscard]] bool Allows(BlockId block) const noexcept override {
+    return block.value() % 2 == 0;
+  }
 };
 
 // A pool and an LRU policy that hear of the same things.
@@ -133,8 +135,8 @@ TEST(LruPolicyTest, HeldPinnedAndFilteredBlocksAreNotNamed) {
   EXPECT_TRUE(rig.pool().Unpin(blocks[4]));
   rig.pool().ClearFlag(blocks[3], word::kExcluded);
   rig.Release({blocks[5]});
-  EXPECT_EQ(rig.Victims(9), (Blocks{blocks[4], blocks[3], blocks[2], blocks[1], blocks[0],
-                                    blocks[5]}));
+  EXPECT_EQ(rig.Victims(9),
+            (Blocks{blocks[4], blocks[3], blocks[2], blocks[1], blocks[0], blocks[5]}));
   EXPECT_TRUE(rig.Victims(0).empty());
 }
 
@@ -145,14 +147,14 @@ TEST(LruPolicyTest, APriorityClassGoesBeforeRecency) {
   const Blocks nobody = rig.Cached(2);
   rig.SetPriority(critical, Priority::kCritical);
   rig.SetPriority(normal, Priority::kNormal);
-  EXPECT_EQ(rig.Victims(6), (Blocks{nobody[1], nobody[0], normal[1], normal[0], critical[1],
-                                    critical[0]}));
+  EXPECT_EQ(rig.Victims(6),
+            (Blocks{nobody[1], nobody[0], normal[1], normal[0], critical[1], critical[0]}));
   rig.Hit(nobody);
   rig.SetPriority(nobody, Priority::kCritical);  // while it is held: takes effect at release
   rig.Release(nobody);
   rig.SetPriority(critical, Priority::kBackground);
-  EXPECT_EQ(rig.Victims(6), (Blocks{critical[1], critical[0], normal[1], normal[0], nobody[1],
-                                    nobody[0]}));
+  EXPECT_EQ(rig.Victims(6),
+            (Blocks{critical[1], critical[0], normal[1], normal[0], nobody[1], nobody[0]}));
 }
 
 TEST(LruPolicyTest, ASpanOfMixedClassesKeepsTailFirstInEach) {
@@ -223,12 +225,18 @@ class RandomLoad {
 
   void Step() {
     switch (random_() % 6) {
-      case 0: return Admit();
-      case 1: return Finish();
-      case 2: return Evict();
-      case 3: return ChangePriority();
-      case 4: return TogglePin();
-      default: return Share();
+      case 0:
+        return Admit();
+      case 1:
+        return Finish();
+      case 2:
+        return Evict();
+      case 3:
+        return ChangePriority();
+      case 4:
+        return TogglePin();
+      default:
+        return Share();
     }
   }
 

@@ -41,16 +41,19 @@ struct Weight {
   std::uint32_t weight;
 };
 constexpr Weight kWeights[] = {
-    {ModelOpKind::kAdmit, 20},      {ModelOpKind::kAppend, 14},   {ModelOpKind::kStep, 22},
-    {ModelOpKind::kTruncate, 4},    {ModelOpKind::kFork, 4},      {ModelOpKind::kDropLeading, 2},
-    {ModelOpKind::kPause, 6},       {ModelOpKind::kResume, 8},    {ModelOpKind::kPreempt, 4},
-    {ModelOpKind::kFinish, 8},      {ModelOpKind::kDropHandle, 2},
-    {ModelOpKind::kCompleteSession, 1},                           {ModelOpKind::kProbe, 4},
-    {ModelOpKind::kEvict, 4},       {ModelOpKind::kOffload, 5},   {ModelOpKind::kOnboard, 3},
-    {ModelOpKind::kCompleteStep, 12},                             {ModelOpKind::kRunDevice, 6},
-    {ModelOpKind::kPoll, 14},       {ModelOpKind::kClock, 4},     {ModelOpKind::kSignals, 1},
-    {ModelOpKind::kPlanReclaim, 1}, {ModelOpKind::kCancelDemand, 1},
-    {ModelOpKind::kMisuse, 1},      {ModelOpKind::kQuota, 1},     {ModelOpKind::kResize, 1},
+    {ModelOpKind::kAdmit, 20},        {ModelOpKind::kAppend, 14},
+    {ModelOpKind::kStep, 22},         {ModelOpKind::kTruncate, 4},
+    {ModelOpKind::kFork, 4},          {ModelOpKind::kDropLeading, 2},
+    {ModelOpKind::kPause, 6},         {ModelOpKind::kResume, 8},
+    {ModelOpKind::kPreempt, 4},       {ModelOpKind::kFinish, 8},
+    {ModelOpKind::kDropHandle, 2},    {ModelOpKind::kCompleteSession, 1},
+    {ModelOpKind::kProbe, 4},         {ModelOpKind::kEvict, 4},
+    {ModelOpKind::kOffload, 5},       {ModelOpKind::kOnboard, 3},
+    {ModelOpKind::kCompleteStep, 12}, {ModelOpKind::kRunDevice, 6},
+    {ModelOpKind::kPoll, 14},         {ModelOpKind::kClock, 4},
+    {ModelOpKind::kSignals, 1},       {ModelOpKind::kPlanReclaim, 1},
+    {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
+    {ModelOpKind::kQuota, 1},         {ModelOpKind::kResize, 1},
     {ModelOpKind::kNamespace, 1},
 };
 
@@ -81,8 +84,9 @@ std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count) {
 }
 
 /// Runs the operations; how many it took to fail, or 0.
-std::size_t ReplayHere(const ModelConfig& config, std::uint64_t seed, const std::vector<ModelOp>& ops,
-                std::string* failure, ModelTally* tally = nullptr) {
+std::size_t ReplayHere(const ModelConfig& config, std::uint64_t seed,
+                       const std::vector<ModelOp>& ops, std::string* failure,
+                       ModelTally* tally = nullptr) {
   ModelWorld world(config, seed);
   for (std::size_t i = 0; i < ops.size() && world.failure().empty(); ++i) {
     world.Apply(ops[i]);
@@ -97,7 +101,8 @@ std::size_t ReplayHere(const ModelConfig& config, std::uint64_t seed, const std:
   return failure->empty() ? 0 : ops.size();
 }
 
-/// The same; with TIDEPOOL_MODEL_FORK set in a process of its own, so that a crash is a failure too.
+/// The same; with TIDEPOOL_MODEL_FORK set in a process of its own, so that a crash is a failure
+/// too.
 std::size_t Replay(const ModelConfig& config, std::uint64_t seed, const std::vector<ModelOp>& ops,
                    std::string* failure, ModelTally* tally = nullptr) {
   if (FromEnvironment("TIDEPOOL_MODEL_FORK", 0) == 0) {
@@ -170,10 +175,10 @@ TEST_P(ModelTest, RandomOperations) {
   std::string failure;
   ModelTally tally;
   const std::size_t failed = Replay(GetParam(), seed, ops, &failure, &tally);
-  std::cout << GetParam().name << ": granted " << tally.granted << ", busy " << tally.busy << ", never "
-            << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens " << tally.hit_tokens
-            << ", loads " << tally.loads_ready << " ready " << tally.loads_failed << " failed, cells "
-            << tally.verified_cells << "\n";
+  std::cout << GetParam().name << ": granted " << tally.granted << ", busy " << tally.busy
+            << ", never " << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens "
+            << tally.hit_tokens << ", loads " << tally.loads_ready << " ready "
+            << tally.loads_failed << " failed, cells " << tally.verified_cells << "\n";
   if (failed == 0) return;
   std::string log;
   ops.resize(failed);

@@ -55,15 +55,31 @@ class World {
 
   void Step() {
     switch (Pick(16)) {
-      case 0: case 1: case 2: case 3: return PublishSome();
-      case 4: case 5: case 6: return CheckMatch();
-      case 7: case 8: return ChangeCopies();
-      case 9: case 10: return RemoveSome();
-      case 11: return Claim();
-      case 12: return CheckOrder();
-      case 13: return ConfirmSome();
-      case 14: return UnholdSome();
-      default: return Pick(20) == 0 ? RetireSome() : DrainStale();
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return PublishSome();
+      case 4:
+      case 5:
+      case 6:
+        return CheckMatch();
+      case 7:
+      case 8:
+        return ChangeCopies();
+      case 9:
+      case 10:
+        return RemoveSome();
+      case 11:
+        return Claim();
+      case 12:
+        return CheckOrder();
+      case 13:
+        return ConfirmSome();
+      case 14:
+        return UnholdSome();
+      default:
+        return Pick(20) == 0 ? RetireSome() : DrainStale();
     }
   }
 
@@ -116,8 +132,8 @@ class World {
     Key key(1, live_roots_[Pick(static_cast<std::uint32_t>(live_roots_.size()))]);
     for (std::uint32_t n = Pick(max_blocks) + 1; n > 0; --n) {
       // Mostly one symbol: long runs.
-      key += static_cast<char>('a' + (Pick(4) != 0 ? 0 : Pick(static_cast<std::uint32_t>(
-                                                             setup_.symbols))));
+      key += static_cast<char>(
+          'a' + (Pick(4) != 0 ? 0 : Pick(static_cast<std::uint32_t>(setup_.symbols))));
       key += ContentChar();
     }
     return key;
@@ -167,9 +183,7 @@ class World {
 
   // --- The model's rules. ---
 
-  bool LiveRoot(const Key& key) const {
-    return live_roots_.find(key[0]) != std::string::npos;
-  }
+  bool LiveRoot(const Key& key) const { return live_roots_.find(key[0]) != std::string::npos; }
   std::uint8_t TopTier(const Key& key) const {
     const auto it = model_.find(key);
     if (it == model_.end() || it->second.tombstone) return kMaxTiers;
@@ -183,7 +197,8 @@ class World {
   }
   std::vector<Key> ChildrenOf(const Key& key) const {
     std::vector<Key> children;
-    for (auto it = model_.upper_bound(key); it != model_.end() && IsPrefixOf(key, it->first); ++it) {
+    for (auto it = model_.upper_bound(key); it != model_.end() && IsPrefixOf(key, it->first);
+         ++it) {
       if (it->first.size() == key.size() + 2) children.push_back(it->first);
     }
     return children;
@@ -263,7 +278,8 @@ class World {
       const bool skip = group > 0 && Pick(5) == 0;
       blocks.push_back(skip ? BlockId() : NewBlock());
       if (!skip && !blocks.back().valid()) {
-        for (BlockId b : blocks) if (b.valid()) FreePrivate(b);
+        for (BlockId b : blocks)
+          if (b.valid()) FreePrivate(b);
         return false;
       }
     }
@@ -303,7 +319,8 @@ class World {
     }
     if (fills && !fits) {
       EXPECT_EQ(result, PublishResult::kDetached);
-      for (BlockId b : blocks) if (b.valid()) FreePrivate(b);
+      for (BlockId b : blocks)
+        if (b.valid()) FreePrivate(b);
       return false;
     }
     if (fills) entry.tombstone = false;
@@ -345,9 +362,8 @@ class World {
 
   // Of what was there before: a block just published is flagged too, but not yet in the model.
   bool AnyPending(const Entry& entry) const {
-    return std::any_of(entry.blocks.begin(), entry.blocks.end(), [this](BlockId b) {
-      return b.valid() && pool_.Has(b, word::kPending);
-    });
+    return std::any_of(entry.blocks.begin(), entry.blocks.end(),
+                       [this](BlockId b) { return b.valid() && pool_.Has(b, word::kPending); });
   }
   bool Visible(const Entry& entry, GroupIndex group, TimelineId timeline) const {
     const BlockId b = entry.blocks[group];
@@ -397,8 +413,8 @@ class World {
       }
       behind = segment.first + segment.count;
     }
-    ASSERT_EQ(present, blocks.size() - static_cast<std::size_t>(std::count(
-                                           blocks.begin(), blocks.end(), BlockId())));
+    ASSERT_EQ(present, blocks.size() - static_cast<std::size_t>(
+                                           std::count(blocks.begin(), blocks.end(), BlockId())));
     CheckPartial(key, query, end);
   }
 
@@ -577,7 +593,8 @@ class World {
     std::vector<BlockId> confirmed;
     for (auto& [key, entry] : model_) {
       if (!entry.pending || Pick(2) == 0) continue;
-      for (BlockId b : entry.blocks) if (b.valid()) confirmed.push_back(b);
+      for (BlockId b : entry.blocks)
+        if (b.valid()) confirmed.push_back(b);
     }
     index_.ConfirmPublished(confirmed);
   }
@@ -650,8 +667,8 @@ TEST_P(PrefixIndexModel, RandomOperations) {
 
 INSTANTIATE_TEST_SUITE_P(
     Setups, PrefixIndexModel,
-    testing::Values(Setup{.seed = 1}, Setup{.seed = 2, .symbols = 2},
-                    Setup{.seed = 3, .groups = 2}, Setup{.seed = 4, .groups = 4, .symbols = 2},
+    testing::Values(Setup{.seed = 1}, Setup{.seed = 2, .symbols = 2}, Setup{.seed = 3, .groups = 2},
+                    Setup{.seed = 4, .groups = 4, .symbols = 2},
                     Setup{.seed = 5, .constant_hash = true},
                     Setup{.seed = 6, .groups = 2, .constant_hash = true, .symbols = 5}));
 

@@ -137,8 +137,12 @@ TEST(RecencyLogTest, RandomOperationsMatchANaiveList) {
           for (BlockId b : oldest) model.Erase(b);
           break;
         }
-        case 2: ScanAndDrop(log, model, queue, random); break;
-        default: log.Append(queue, span); model.Append(queue, span);
+        case 2:
+          ScanAndDrop(log, model, queue, random);
+          break;
+        default:
+          log.Append(queue, span);
+          model.Append(queue, span);
       }
       const std::size_t wanted = random() % 10 == 0 ? kCapacity : random() % 50;
       ASSERT_EQ(Oldest(log, queue, wanted), model.Oldest(queue, wanted)) << "step " << step;

@@ -119,11 +119,13 @@ constexpr Case kCases[] = {
     {"mooncake_arxiv1000_dev.jsonl.zst", 600, 11'735, 7'807, 3'928},
 };
 
-INSTANTIATE_TEST_SUITE_P(Traces, ReplayCounts, testing::ValuesIn(kCases), [](const auto& info) {
-  std::string name = info.param.file;
-  std::replace_if(name.begin(), name.end(), [](char ch) { return ch == '.'; }, '_');
+std::string FileName(const testing::TestParamInfo<Case>& trace) {
+  std::string name = trace.param.file;
+  std::replace(name.begin(), name.end(), '.', '_');
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(Traces, ReplayCounts, testing::ValuesIn(kCases), FileName);
 
 }  // namespace
 }  // namespace agent_replay

@@ -73,8 +73,8 @@ TEST(ReplayGenerator, ParentsIdleUntilTheirSubAgentsEnd) {
   std::unordered_map<std::uint64_t, std::pair<std::int64_t, std::int64_t>> sub_agents;
   for (const Request& r : trace.requests) {
     if (r.parent < 0) continue;
-    auto& [begin, end] = sub_agents.try_emplace(static_cast<std::uint64_t>(r.parent),
-                                                r.time_ms, 0).first->second;
+    auto& [begin, end] =
+        sub_agents.try_emplace(static_cast<std::uint64_t>(r.parent), r.time_ms, 0).first->second;
     end = r.time_ms + r.busy_ms;
   }
   EXPECT_NEAR(static_cast<double>(sub_agents.size()), 200 * 63. / 710, 12);
@@ -87,8 +87,8 @@ TEST(ReplayGenerator, ParentsIdleUntilTheirSubAgentsEnd) {
 }
 
 double QuantileOf(std::vector<double>& values, double p) {
-  const auto at = values.begin() +
-                  static_cast<std::ptrdiff_t>(p * static_cast<double>(values.size() - 1));
+  const auto at =
+      values.begin() + static_cast<std::ptrdiff_t>(p * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), at, values.end());
   return *at;
 }

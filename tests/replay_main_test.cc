@@ -51,9 +51,9 @@ TEST(ReplayMain, PrintsATableAndWritesJson) {
   const std::string json = TempPath("result.json");
   const Run run = AgentReplay(kSmall + std::string("--lockstep --json ") + json);
   EXPECT_EQ(run.status, 0) << run.output;
-  for (const char* part : {"hit tokens", "recomputed", "offloaded, onboarded", "stalls",
-                           "verified blocks", "mismatches                 0",
-                           "metadata time a request", "hbm", "dram", "nvme"}) {
+  for (const char* part :
+       {"hit tokens", "recomputed", "offloaded, onboarded", "stalls", "verified blocks",
+        "mismatches                 0", "metadata time a request", "hbm", "dram", "nvme"}) {
     EXPECT_THAT(run.output, HasSubstr(part));
   }
   std::ifstream file(json);

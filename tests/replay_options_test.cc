@@ -65,8 +65,8 @@ TEST(ReplayOptionsTest, ErrorsNameTheValue) {
 }
 
 TEST(ReplayOptionsTest, BadSizes) {
-  for (const char* size : {"", "%", "x", "-1", "10%%", "1.5", "nan", "inf", "5 MiB", "1e300",
-                           "5MiBs", "0x10"}) {
+  for (const char* size :
+       {"", "%", "x", "-1", "10%%", "1.5", "nan", "inf", "5 MiB", "1e300", "5MiBs", "0x10"}) {
     EXPECT_THAT(ErrorOf({"--hbm", size}), HasSubstr("--hbm \"" + std::string(size) + "\""));
   }
 }

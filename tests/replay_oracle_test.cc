@@ -1,12 +1,14 @@
-// A lockstep replay hits exactly what a brute-force simulation of the same rules says, tier by tier,
-// and every reused byte is right; also when sessions overlap.
+// A lockstep replay hits exactly what a brute-force simulation of the same rules says, tier by
+// tier, and every reused byte is right; also when sessions overlap.
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <string>
-#include <unistd.h>
+#include <system_error>
 
 #include "examples/agent_replay/generator.h"
 #include "examples/agent_replay/options.h"
@@ -15,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/support/replay_files.h"
 #include "tests/support/replay_oracle.h"
+#include "tests/support/sparse_file_io.h"
 
 namespace agent_replay {
 namespace {
@@ -63,14 +66,17 @@ using TierBlocks = std::array<std::uint32_t, kTiers>;
 TierBlocks Percent(const Trace& trace, const std::array<double, kTiers>& percent) {
   TierBlocks blocks{};
   for (std::size_t t = 0; t < kTiers; ++t) {
-    blocks[t] = static_cast<std::uint32_t>(
-        static_cast<double>(UniqueBlocks(trace)) * percent[t] / 100);
+    blocks[t] =
+        static_cast<std::uint32_t>(static_cast<double>(UniqueBlocks(trace)) * percent[t] / 100);
   }
   return blocks;
 }
 
+enum class FileKind : std::uint8_t { kMemory, kDisk };
+
 tidepool::StatusOr<ReplayResult> Replay(const Trace& trace, const Schedule& schedule,
-                                        const TierBlocks& tier_blocks, Pace pace) {
+                                        const TierBlocks& tier_blocks, Pace pace,
+                                        FileKind file_kind = FileKind::kMemory) {
   const TierFile file;
   ReplayOptions options;
   options.tier_blocks = tier_blocks;
@@ -78,12 +84,16 @@ tidepool::StatusOr<ReplayResult> Replay(const Trace& trace, const Schedule& sche
   options.block_tokens = kSmallBlockTokens;
   options.nvme_path = file.path();
   options.pace = pace;
+  if (file_kind == FileKind::kMemory) {
+    options.make_file_io = [] { return std::make_unique<tidepool::testing::SparseFileIo>(); };
+  }
   return RunReplay(trace, schedule, options, [](const Progress&) {});
 }
 
-void ExpectEqual(const Trace& trace, const TierBlocks& tier_blocks) {
+void ExpectEqual(const Trace& trace, const TierBlocks& tier_blocks,
+                 FileKind file_kind = FileKind::kMemory) {
   const Schedule schedule = MakeSchedule(trace, 1, 60);
-  const auto result = Replay(trace, schedule, tier_blocks, Pace::kLockstep);
+  const auto result = Replay(trace, schedule, tier_blocks, Pace::kLockstep, file_kind);
   ASSERT_TRUE(result.ok()) << result.status();
   const oracle::Hits expected = oracle::Simulate(trace, schedule, tier_blocks);
   for (std::size_t t = 0; t < kTiers; ++t) {
@@ -108,27 +118,33 @@ TEST_P(ReplayOracle, LockstepHitsAreExact) {
   }
 }
 
+std::string TiersName(const testing::TestParamInfo<std::array<double, kTiers>>& tiers) {
+  std::string name;
+  for (std::size_t t = 0; t < kTiers; ++t) {
+    name += kTierNames[t] + std::to_string(static_cast<int>(tiers.param[t]));
+  }
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Tiers, ReplayOracle,
     testing::Values(std::array<double, kTiers>{100, 0, 0}, std::array<double, kTiers>{30, 0, 0},
                     std::array<double, kTiers>{15, 30, 0}, std::array<double, kTiers>{15, 0, 50},
                     std::array<double, kTiers>{10, 20, 70}, std::array<double, kTiers>{12, 15, 25},
                     std::array<double, kTiers>{20, 8, 40}),
-    [](const auto& info) {
-      std::string name;
-      for (std::size_t t = 0; t < kTiers; ++t) {
-        name += std::string(kTierNames[t]) +
-                std::to_string(static_cast<int>(info.param[t]));
-      }
-      return name;
-    });
+    TiersName);
+
+TEST(ReplayOracleFiles, LockstepOnADisk) {
+  const Trace trace = SmallTrace(9, 12);
+  ExpectEqual(trace, Percent(trace, {10, 20, 70}), FileKind::kDisk);
+}
 
 TEST(ReplayTurns, OverlappingSessionsReadRightBytes) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const Trace trace = SmallTrace(seed, 24);
     const Schedule schedule = MakeSchedule(trace, 1, 60);
-    const auto result =
-        Replay(trace, schedule, Percent(trace, {10, 20, 70}), Pace::kOverlapping);
+    const auto result = Replay(trace, schedule, Percent(trace, {10, 20, 70}), Pace::kOverlapping,
+                               seed == 1 ? FileKind::kDisk : FileKind::kMemory);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->mismatches, 0u) << result->first_mismatch;
     EXPECT_EQ(result->requests, trace.requests.size());

@@ -1,4 +1,5 @@
-// What agent_replay puts into blocks: payloads that show every wrong byte, tokens that name a block.
+// What agent_replay puts into blocks: payloads that show every wrong byte, tokens that name a
+// block.
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -18,8 +19,8 @@ std::vector<std::byte> Payload(std::uint64_t seed, BlockIdentity block, std::siz
 }
 
 TEST(ReplayPayload, ChecksWhatItFilled) {
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{64}, std::size_t{1000},
-                                  std::size_t{4096}, std::size_t{4100}}) {
+  for (const std::size_t bytes :
+       {std::size_t{8}, std::size_t{64}, std::size_t{1000}, std::size_t{4096}, std::size_t{4100}}) {
     EXPECT_TRUE(CheckPayload(1, {2, 3}, Payload(1, {2, 3}, bytes))) << bytes;
   }
 }

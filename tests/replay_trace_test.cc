@@ -62,16 +62,20 @@ TEST(ReplayTrace, ReadsEveryField) {
 }
 
 TEST(ReplayTrace, TakesDosLineEndsAndAMissingLastOne) {
-  const auto trace = ParseTrace("# c\r\n0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4\r\n"
-                                "1\t1\t1\t1\t-1\t64\t1\t1\t1\ttool\t4,5", "t");
+  const auto trace = ParseTrace(
+      "# c\r\n0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4\r\n"
+      "1\t1\t1\t1\t-1\t64\t1\t1\t1\ttool\t4,5",
+      "t");
   ASSERT_TRUE(trace.ok()) << trace.status();
   ASSERT_EQ(trace->requests.size(), 2u);
   EXPECT_THAT(trace->RangesOf(trace->requests[1]), ::testing::ElementsAre(BlockRange{4, 5}));
 }
 
 TEST(ReplayTrace, SameIdInTwoScopesIsTwoBlocks) {
-  const auto trace = ParseTrace("0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4-9\n"
-                                "0\t2\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4-9\n", "t");
+  const auto trace = ParseTrace(
+      "0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4-9\n"
+      "0\t2\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t4-9\n",
+      "t");
   ASSERT_TRUE(trace.ok());
   EXPECT_EQ(UniqueBlocks(*trace), 12u);
   EXPECT_EQ(Sessions(*trace), 2u);
@@ -200,7 +204,8 @@ TEST(ReplayTrace, FilesThatCannotBeRead) {
 }
 
 TEST(ReplayTrace, FormatIsReadBack) {
-  const std::string text = "# ttrace v1  x; block_size=64\n"
+  const std::string text =
+      "# ttrace v1  x; block_size=64\n"
       "# t_ms\tscope\tsession\tturn\tparent\tin_tok\tout_tok\tgap_ms\tbusy_ms\tgap_kind\tblocks\n"
       "0\t1\t1000\t0\t-1\t71175\t169\t-1\t7340\tfirst\t1-1112\n"
       "19000\t1\t1000\t1\t-1\t72762\t296\t12000\t-1\ttool\t1-5,7,9-1136\n"
@@ -223,9 +228,15 @@ TEST(ReplayTrace, SurvivesMutations) {
     for (int k = 0; k < 1 + i % 4; ++k) {
       const std::size_t at = random() % text.size();
       switch (random() % 3) {
-        case 0: text[at] = alphabet[random() % alphabet.size()]; break;
-        case 1: text.insert(at, 1, alphabet[random() % alphabet.size()]); break;
-        default: text.erase(at, 1 + random() % 5); break;
+        case 0:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+        default:
+          text.erase(at, 1 + random() % 5);
+          break;
       }
       if (text.empty()) text = "x";
     }

@@ -116,8 +116,8 @@ TEST(Scenario, S05BlockArithmeticAtBoundaries) {
   ScenarioFixture s({.hbm = 8});
   EXPECT_EQ(s.Allocate("S", {}), kInvalidArgument);  // nothing to compute
   EXPECT_EQ(s.Counts(), "free 8");
-  for (const Case& c : {Case{1, 1, 1}, Case{3, 1, 3}, Case{4, 1, 4}, Case{5, 2, 1}, Case{8, 2, 4},
-                        Case{9, 3, 1}}) {
+  for (const Case& c :
+       {Case{1, 1, 1}, Case{3, 1, 3}, Case{4, 1, 4}, Case{5, 2, 1}, Case{8, 2, 4}, Case{9, 3, 1}}) {
     const Tokens tokens = Text(1, c.tokens);
     EXPECT_EQ(s.Allocate("direct", tokens), kOk);
     EXPECT_EQ(s.Allocate("appended", {tokens[0]}), kOk);

@@ -1,6 +1,6 @@
 // Failure scenarios S85, S87 and S88, and misuse of handles: errors, never aborts.
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <cstdint>

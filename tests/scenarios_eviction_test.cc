@@ -2,32 +2,41 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/support/flat_arc_policy.h"
 #include "tests/support/scenario_fixture.h"
+#include "tests/support/session_ranked_policy.h"
+#include "tidepool/policy/lru.h"
 
 namespace tidepool::testing {
 namespace {
 
 using enum Outcome;
 
-TEST(Scenario, S26TailsGoBeforeHeads) {
-  for (const bool heads_first : {false, true}) {  // the pool corrects a policy that names heads
-    PolicyRecord record{.heads_first = heads_first};
-    ScenarioFixture s({.hbm = 4, .adjust = Recording(&record)});
-    const Tokens chain = Text(1, 12);
-    for (int round = 0; round < 200; ++round) {
-      s.Cache(chain);
-      EXPECT_EQ(s.Evict(1), 1u);
-      EXPECT_EQ(s.Found(chain), 8u);
-      EXPECT_EQ(s.Evict(1), 1u);
-      EXPECT_EQ(s.Found(chain), 4u);
-      EXPECT_EQ(s.Evict(1), 1u);
-    }
-    EXPECT_EQ(s.Counts(), "free 4");
+void EvictChainsTailFirst(const std::function<void(ManagerOptions&)>& policy) {
+  ScenarioFixture s({.hbm = 4, .adjust = policy});
+  const Tokens chain = Text(1, 12);
+  for (int round = 0; round < 200; ++round) {
+    s.Cache(chain);
+    EXPECT_EQ(s.Evict(1), 1u);
+    EXPECT_EQ(s.Found(chain), 8u);
+    EXPECT_EQ(s.Evict(1), 1u);
+    EXPECT_EQ(s.Found(chain), 4u);
+    EXPECT_EQ(s.Evict(1), 1u);
   }
+  EXPECT_EQ(s.Counts(), "free 4");
+}
+
+TEST(Scenario, S26TailsGoBeforeHeads) {
+  EvictChainsTailFirst(Using(&MakeLruPolicy));
+  EvictChainsTailFirst(Using(&MakeFlatArcPolicy));
+  EvictChainsTailFirst(Using(&MakeSessionRankedPolicy));
+  PolicyRecord record{.heads_first = true};  // the pool corrects a policy that names heads
+  EvictChainsTailFirst(Recording(&record));
 }
 
 TEST(Scenario, S27TwoPhysicalCopiesOfOnePrefix) {

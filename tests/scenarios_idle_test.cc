@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "tests/support/scenario_fixture.h"
+#include "tests/support/session_ranked_policy.h"
+#include "tidepool/policy/lru.h"
 
 namespace tidepool::testing {
 namespace {
@@ -48,8 +50,8 @@ TEST(Scenario, S19IdleSessionsDoNotPinThePool) {
   EXPECT_EQ(s.Commit(name, 8), kOk);
 }
 
-TEST(Scenario, S20WaitingIsNotColdLru) {
-  ScenarioFixture s({.hbm = 4});
+/// Up to t=12, when A is due: C was touched last, but is away until t=600.
+void PressureBeforeAReturns(ScenarioFixture& s) {
   EXPECT_EQ(s.Allocate("C", Text(2, 8), {.session = 20}), kOk);
   EXPECT_EQ(s.Commit("C", 8), kOk);
   AddIdle(s, 1, Text(1, 8), seconds(12));
@@ -58,11 +60,24 @@ TEST(Scenario, S20WaitingIsNotColdLru) {
   s.SetTime(AtSecond(10));
   EXPECT_EQ(s.Allocate("N", Text(3, 8)), kOk);
   s.SetTime(AtSecond(12));
+}
+
+TEST(Scenario, S20WaitingIsNotColdLru) {
+  ScenarioFixture s({.hbm = 4});
+  PressureBeforeAReturns(s);
   EXPECT_EQ(s.Found(Text(2, 8)), 8u);
   EXPECT_EQ(s.Free("N"), kOk);
   EXPECT_EQ(s.Resume("S1"), kOk);
   EXPECT_EQ(s.Hit("S1"), 0u);  // LRU's mistake
   EXPECT_EQ(s.admission("S1").recompute_tokens, 8u);
+}
+
+TEST(Scenario, S20WaitingIsNotColdSessionRanked) {
+  ScenarioFixture s({.hbm = 4, .adjust = Using(&MakeSessionRankedPolicy)});
+  PressureBeforeAReturns(s);
+  EXPECT_EQ(s.Found(Text(2, 8)), 0u);
+  EXPECT_EQ(s.Resume("S1"), kOk);
+  EXPECT_EQ(s.admission("S1").ready_tokens, 8u);
 }
 
 TEST(Scenario, S21RetentionIsABiasNotALock) {
@@ -87,6 +102,25 @@ TEST(Scenario, S21RetentionIsABiasNotALock) {
     EXPECT_EQ(s.Found(Text(id, 4)), 4u);
     EXPECT_EQ(s.Evict(1), 1u);
     EXPECT_EQ(s.Found(Text(id, 4)), 0u) << "not in LRU order";
+  }
+}
+
+TEST(Scenario, S21RetentionIsABiasNotALockSessionRanked) {
+  ScenarioFixture s({.hbm = 4, .adjust = Using(&MakeSessionRankedPolicy)});
+  const std::array due = {90, 400, 50, 70};
+  for (int id = 1; id <= 4; ++id) {
+    AddIdle(s, id, Text(id, 4), seconds(due[static_cast<std::size_t>(id - 1)]),
+            Priority::kCritical);
+  }
+  s.SetTime(AtSecond(10));
+  EXPECT_EQ(s.Allocate("N", Text(9, 4)), kOk);
+  EXPECT_EQ(s.Found(Text(2, 4)), 0u);  // due latest
+  s.SetTime(AtSecond(150));
+  s.Poll();
+  for (const int id : {1, 3, 4}) {  // least recently used first
+    EXPECT_EQ(s.Found(Text(id, 4)), 4u);
+    EXPECT_EQ(s.Evict(1), 1u);
+    EXPECT_EQ(s.Found(Text(id, 4)), 0u) << "not in the base policy's order";
   }
 }
 
@@ -118,22 +152,22 @@ TEST(Scenario, S22TheClockStepsBack) {
 }
 
 /// Evicts 1,000 idle sessions whose signals are hostile, one by one; their digests in order.
-std::vector<PrefixHash> OrderOfHostileSessions(TimePoint now) {
+std::vector<PrefixHash> OrderOfHostileSessions(TimePoint now, PolicyFactory policy) {
   constexpr int kSessions = 1000;
   using Float = std::numeric_limits<float>;
-  const std::array sd = {Float::quiet_NaN(), Float::infinity(), -Float::infinity(), -5.0F, 0.0F,
-                         Float::max(), Float::denorm_min()};
-  const std::array wait = {Duration::max(), Duration::min(), Duration(-5'000'000'000),
-                           Duration(0), Duration(1)};
+  const std::array sd = {Float::quiet_NaN(), Float::infinity(),  -Float::infinity(), -5.0F, 0.0F,
+                         Float::max(),       Float::denorm_min()};
+  const std::array wait = {Duration::max(), Duration::min(), Duration(-5'000'000'000), Duration(0),
+                           Duration(1)};
   const std::array when = {TimePoint::max(), TimePoint::min(), TimePoint(), AtSecond(-5)};
-  ScenarioFixture s({.hbm = kSessions, .check_every_step = false});
+  ScenarioFixture s({.hbm = kSessions, .adjust = Using(policy), .check_every_step = false});
   s.SetTime(now);
   for (std::size_t i = 1; i <= kSessions; ++i) {
     AddIdle(s, static_cast<int>(i), Text(static_cast<int>(i), 4), wait[i % wait.size()],
             static_cast<Priority>(i % kPriorityCount));
-    EXPECT_EQ(s.manager().UpdateExpectedReturn(SessionId(i), when[i % when.size()],
-                                               sd[i % sd.size()]),
-              kOk);
+    EXPECT_EQ(
+        s.manager().UpdateExpectedReturn(SessionId(i), when[i % when.size()], sd[i % sd.size()]),
+        kOk);
   }
   s.Poll();
   s.Check("hostile signals");
@@ -147,13 +181,17 @@ std::vector<PrefixHash> OrderOfHostileSessions(TimePoint now) {
 }
 
 TEST(Scenario, S23HostileSignalValues) {
-  for (const TimePoint now : {AtSecond(1000), AtSecond(-1000), TimePoint::max()}) {
-    const std::vector<PrefixHash> order = OrderOfHostileSessions(now);
-    EXPECT_EQ(std::set<PrefixHash>(order.begin(), order.end()).size(), 1000u);
-    EXPECT_EQ(order.size(), 1000u);
-    EXPECT_EQ(OrderOfHostileSessions(now), order);
+  for (const PolicyFactory policy : {&MakeLruPolicy, &MakeSessionRankedPolicy}) {
+    for (const TimePoint now : {AtSecond(1000), AtSecond(-1000), TimePoint::max()}) {
+      const std::vector<PrefixHash> order = OrderOfHostileSessions(now, policy);
+      EXPECT_EQ(std::set<PrefixHash>(order.begin(), order.end()).size(), 1000u);
+      EXPECT_EQ(order.size(), 1000u);
+      EXPECT_EQ(OrderOfHostileSessions(now, policy), order);
+    }
   }
+}
 
+TEST(Scenario, S23NoWriteBackOverALinkWithoutBandwidth) {
   for (const double bandwidth : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN()}) {
     ScenarioFixture s({.hbm = 2, .dram = 2});
     s.engine().SetLink(kHbmTier, kLowerTier, bandwidth, Duration(0));

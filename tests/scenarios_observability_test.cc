@@ -61,8 +61,8 @@ TEST(Scenario, S90UsageReturnsToZeroAndNeverPassesAll) {
       case 0:
       case 1:
         if (s.Allocate(name, Text(static_cast<int>(random() % 3), n)) != kOk) break;
-        EXPECT_EQ(s.Commit(name, s.Hit(name) + static_cast<std::uint32_t>(
-                                                   random() % (n - s.Hit(name) + 1))),
+        EXPECT_EQ(s.Commit(name, s.Hit(name) +
+                                     static_cast<std::uint32_t>(random() % (n - s.Hit(name) + 1))),
                   kOk);
         live.push_back(name);
         break;
@@ -147,9 +147,15 @@ void RandomOperation(ScenarioFixture& s, std::mt19937_64& random) {
       if (s.Allocate("A", tokens) == kOk) static_cast<void>(s.Commit("A", n));
       static_cast<void>(s.Free("A"));
       break;
-    case 3: static_cast<void>(s.Offload(tokens)); break;
-    case 4: static_cast<void>(s.Onboard(tokens)); break;
-    case 5: s.Evict(static_cast<std::uint32_t>(random() % 3)); break;
+    case 3:
+      static_cast<void>(s.Offload(tokens));
+      break;
+    case 4:
+      static_cast<void>(s.Onboard(tokens));
+      break;
+    case 5:
+      s.Evict(static_cast<std::uint32_t>(random() % 3));
+      break;
     case 6:
       s.engine().FinishAll(random() % 8 == 0 ? TransferResult::kFailed : TransferResult::kOk);
       s.Poll();

@@ -176,7 +176,7 @@ TEST(Scenario, S42AFailedLoadIsNotAHit) {
   s.engine().FinishAll(TransferResult::kFailed);
   s.Poll();
   EXPECT_EQ(s.ticket("R").Ready(), kLoadFailed);
-  EXPECT_EQ(s.Commit("R", 5), kBeyondLength);  // the step was void
+  EXPECT_EQ(s.Commit("R", 5), kLoadFailed);  // the step was void
   EXPECT_EQ(s.seq("R").tokens(), 0u);
   EXPECT_EQ(s.manager().stats().hit_tokens[kLowerTier], 0u);
   EXPECT_EQ(s.manager().stats().loads_failed, 1u);

@@ -66,13 +66,12 @@ TEST(Scenario, S52TenantIsolationOnTheDevice) {
 
 /// Keys of the last block of five fixed prompts, as hex.
 std::vector<std::string> KeysOfFixedPrompts(std::uint64_t seed) {
-  ScenarioFixture s({.hbm = 16, .adjust = [seed](ManagerOptions& options) {
-                       options.digest_seed = seed;
-                     }});
+  ScenarioFixture s(
+      {.hbm = 16, .adjust = [seed](ManagerOptions& options) { options.digest_seed = seed; }});
   const NamespaceId ns = s.manager().RegisterNamespace({"acme", "lora", "m", "bf16"}).value();
-  const std::array<How, 5> how = {
-      How{}, How{}, How{.ns = ns}, How{.content = {{.block = 0, .key = {.high = 7, .low = 8}}}},
-      How{}};  // all but one without extra content
+  const std::array<How, 5> how = {How{}, How{}, How{.ns = ns},
+                                  How{.content = {{.block = 0, .key = {.high = 7, .low = 8}}}},
+                                  How{}};  // all but one without extra content
   const std::array<Tokens, 5> prompts = {Text(1, 4), Text(1, 8), Text(1, 8), Text(2, 8),
                                          Tokens{-1, 0, 2147483647, -2147483647 - 1}};
   static_cast<void>(s.DrainEvents());

@@ -231,7 +231,8 @@ TEST(TransferUringTest, HostEngineOnAUringMovesAndStops) {
       if (slot % 8 == 0) std::this_thread::yield();
     }
     for (TransferId id : ids) EXPECT_EQ(rig.Await(id), TransferResult::kOk);
-    for (std::uint32_t slot = 0; slot < 32; ++slot) ids.push_back(rig.Submit(kNvme, slot, kHbm, slot));
+    for (std::uint32_t slot = 0; slot < 32; ++slot)
+      ids.push_back(rig.Submit(kNvme, slot, kHbm, slot));
     if (i % 2 == 0) {
       rig.Stop();
       continue;

@@ -256,8 +256,7 @@ TEST(HostEngineTest, S63TransferCompletionsInReverse) {
   for (TransferId load : loads) EXPECT_EQ(rig.Await(load), TransferResult::kOk);
   for (std::uint32_t i = 0; i < 3; ++i) EXPECT_TRUE(rig.Holds(kHbm, 5 + i, 100 + i));
   const auto& order = rig.order();
-  EXPECT_EQ(std::vector(order.end() - 3, order.end()),
-            (std::vector{loads[2], loads[1], loads[0]}));
+  EXPECT_EQ(std::vector(order.end() - 3, order.end()), (std::vector{loads[2], loads[1], loads[0]}));
 }
 
 // S65: what direct I/O cannot take goes through an aligned buffer; the file is padded.
@@ -309,10 +308,10 @@ TEST(HostEngineTest, TransferErrorsAreLoggedSparingly) {
 
 TEST(HostEngineTest, TransferUnderRandomFaultsIsRightOrFails) {
   Rig rig({.slots = 16, .layers = 3, .layer_bytes = 700'000});
-  FaultFileIo& file = rig.StartOnFaultFile({.alignment = 512,
-                                            .faults = {.error = 0.03, .short_transfer = 0.2,
-                                                       .flip = 0.05, .delay = 0.5},
-                                            .seed = 7});
+  FaultFileIo& file = rig.StartOnFaultFile(
+      {.alignment = 512,
+       .faults = {.error = 0.03, .short_transfer = 0.2, .flip = 0.05, .delay = 0.5},
+       .seed = 7});
   int good = 0;
   int bad = 0;
   for (int round = 0; round < 40; ++round) {
@@ -375,8 +374,9 @@ TEST(HostEngineTest, TransferAttachNamesTheTierThatIsWrong) {
             std::string::npos);
   EXPECT_NE(problem([](Rig& rig) { rig.tier(kNvme).path.clear(); }).find("tier 2 (nvme)"),
             std::string::npos);
-  EXPECT_NE(problem([](Rig& rig) { rig.tier(kDram).slots = 17; }).find("tier 1 (dram): arena of 16"),
-            std::string::npos);
+  EXPECT_NE(
+      problem([](Rig& rig) { rig.tier(kDram).slots = 17; }).find("tier 1 (dram): arena of 16"),
+      std::string::npos);
   EXPECT_NE(problem([](Rig& rig) { rig.tier(kHbm).layers = 3; }).find("tier 0 (hbm)"),
             std::string::npos);
   EXPECT_NE(problem([](Rig& rig) { rig.tier(kHbm).slots = 0; }).find("no slots"),

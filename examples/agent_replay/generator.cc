@@ -204,8 +204,7 @@ std::vector<Turn> GenerateTurns(const CodingPreset& preset, std::uint64_t seed,
       if (user) until_user = std::round(preset.turns_per_prompt.Sample(random));
       turn.gap_kind = user ? GapKind::kUser : GapKind::kTool;
       turn.gap_ms = Milliseconds(user ? waits.User(random) : waits.Tool(random));
-      turn.added_tokens =
-          Round((user ? preset.user_tokens : preset.tool_tokens).Sample(random));
+      turn.added_tokens = Round((user ? preset.user_tokens : preset.tool_tokens).Sample(random));
       NextContext(preset, random, result[i - 1], turn);
     }
     turn.output_tokens = Round(preset.output_tokens.Sample(random));

@@ -39,26 +39,53 @@ class Quantiles {
   std::size_t size_;
 };
 
-/// Parameters of the coding assistant. Source of every figure unless said otherwise: 472 sessions of
-/// callanjfox/kv-cache-tester traces/ (commit 94f6046dfd9c, Apache-2.0), as measured there.
+/// Parameters of the coding assistant. Source of every figure unless said otherwise: 472 sessions
+/// of callanjfox/kv-cache-tester traces/ (commit 94f6046dfd9c, Apache-2.0), as measured there.
 struct CodingPreset {
   /// Session starts: Poisson. Free parameter, sets the load.
   double mean_start_gap_s = 60;
   std::uint32_t block_tokens = 64;
 
-  Quantiles turns{{{.01, 4}, {.10, 7}, {.25, 13}, {.50, 36}, {.75, 88}, {.90, 151}, {.95, 231},
-                   {.99, 346}, {.999, 514}}};
-  Quantiles first_context{{{.01, 9.8e3}, {.10, 15.5e3}, {.25, 18.5e3}, {.50, 24.8e3},
-                           {.75, 108e3}, {.90, 262e3}, {.95, 408e3}, {.99, 720e3}, {.999, 852e3}}};
+  Quantiles turns{{{.01, 4},
+                   {.10, 7},
+                   {.25, 13},
+                   {.50, 36},
+                   {.75, 88},
+                   {.90, 151},
+                   {.95, 231},
+                   {.99, 346},
+                   {.999, 514}}};
+  Quantiles first_context{{{.01, 9.8e3},
+                           {.10, 15.5e3},
+                           {.25, 18.5e3},
+                           {.50, 24.8e3},
+                           {.75, 108e3},
+                           {.90, 262e3},
+                           {.95, 408e3},
+                           {.99, 720e3},
+                           {.999, 852e3}}};
   /// Sessions that start with a large context have fewer turns: Spearman's rank correlation -0.30.
   double turns_context_correlation = -0.313;  ///< of the Gaussian copula, 2 sin(pi/6 x -0.30)
-  Quantiles output_tokens{{{.01, 59}, {.10, 107}, {.25, 139}, {.50, 219}, {.75, 430}, {.90, 901},
-                           {.95, 1566}, {.99, 3643}, {.999, 7385}}};
+  Quantiles output_tokens{{{.01, 59},
+                           {.10, 107},
+                           {.25, 139},
+                           {.50, 219},
+                           {.75, 430},
+                           {.90, 901},
+                           {.95, 1566},
+                           {.99, 3643},
+                           {.999, 7385}}};
   /// What a tool result adds beyond the output before it; at least 0 in the source.
-  Quantiles tool_tokens{{{0, 1}, {.25, 47}, {.50, 290}, {.75, 999}, {.90, 2973}, {.95, 5582},
-                         {.99, 16.5e3}, {.999, 65e3}}};
-  Quantiles user_tokens{{{0, 1}, {.25, 52}, {.50, 166}, {.75, 520}, {.90, 1600}, {.95, 3121},
-                         {.99, 12.4e3}}};
+  Quantiles tool_tokens{{{0, 1},
+                         {.25, 47},
+                         {.50, 290},
+                         {.75, 999},
+                         {.90, 2973},
+                         {.95, 5582},
+                         {.99, 16.5e3},
+                         {.999, 65e3}}};
+  Quantiles user_tokens{
+      {{0, 1}, {.25, 52}, {.50, 166}, {.75, 520}, {.90, 1600}, {.95, 3121}, {.99, 12.4e3}}};
   Quantiles turns_per_prompt{{{.50, 1}, {.75, 5}, {.90, 18}, {.99, 81}}};
 
   /// Tool wait in seconds: a mixture of two log-normals whose log deviation follows an AR(1).
@@ -67,8 +94,15 @@ struct CodingPreset {
   double tool_slow_mu = 3.80, tool_slow_sigma = 1.52;
   double tool_rho = 0.20, tool_cap_s = 14'400;
   double user_mu = 4.97, user_sigma = 1.74, user_cap_s = 86'400;
-  Quantiles server_s{{{.01, 2.3}, {.10, 3.4}, {.25, 4.3}, {.50, 6.2}, {.75, 10.5}, {.90, 18.5},
-                      {.95, 28.8}, {.99, 61}, {.999, 127}}};
+  Quantiles server_s{{{.01, 2.3},
+                      {.10, 3.4},
+                      {.25, 4.3},
+                      {.50, 6.2},
+                      {.75, 10.5},
+                      {.90, 18.5},
+                      {.95, 28.8},
+                      {.99, 61},
+                      {.999, 127}}};
 
   /// Per turn. A compaction shrinks the context and keeps some of the old blocks as prefix; a deep
   /// break keeps a prefix and rewrites the rest; a tail rewrite replaces the last blocks.
@@ -93,7 +127,8 @@ struct CodingPreset {
   Quantiles sub_agent_context{{{.10, 9.5e3}, {.50, 10.2e3}, {.90, 18.2e3}}};
 
   /// System prompt and tools at the start of each context: 12.4k + 2.8k tokens at the median, equal
-  /// for all sessions of a tenant. Assumed: 4 variants, Zipf with s = 1. 0 variants: nothing shared.
+  /// for all sessions of a tenant. Assumed: 4 variants, Zipf with s = 1. 0 variants: nothing
+  /// shared.
   std::uint32_t shared_tokens = 15'200;
   std::uint32_t shared_variants = 4;
 };

@@ -82,12 +82,8 @@ int Main(const CommandLine& command_line) {
   options->nvme_path = tier_file.path();
 
   const Schedule schedule = MakeSchedule(*trace, command_line.seed, command_line.start_gap_s);
-  const Subject subject{*trace,
-                        schedule,
-                        *options,
-                        command_line.start_gap_s,
-                        command_line.seed,
-                        command_line.policy};
+  const Subject subject{
+      *trace, schedule, *options, command_line.start_gap_s, command_line.seed, command_line.policy};
   if (!command_line.quiet) std::fputs(Headline(subject).c_str(), stdout), std::fflush(stdout);
   StatusOr<ReplayResult> result = absl::UnknownError("not run");
   {
@@ -111,8 +107,7 @@ int Main(const CommandLine& command_line) {
 
 int main(int argc, char** argv) {
   const std::span<const char* const> arguments(argv, static_cast<std::size_t>(argc));
-  const auto command_line =
-      agent_replay::ParseCommandLine(arguments.subspan(argc > 0 ? 1 : 0));
+  const auto command_line = agent_replay::ParseCommandLine(arguments.subspan(argc > 0 ? 1 : 0));
   if (!command_line.ok()) return agent_replay::Fail(agent_replay::kBadInput, command_line.status());
   if (command_line->help) {
     std::fputs(std::string(agent_replay::UsageText()).c_str(), stdout);

@@ -115,8 +115,7 @@ const Option kOptions[] = {
     {"--write-trace", true,
      [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.write_trace_path); }},
     {"--json", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.json_path); }},
-    {"--nvme-path", true,
-     [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.nvme_path); }},
+    {"--nvme-path", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.nvme_path); }},
     {"--sessions", true,
      [](Sv n, Sv v, CommandLine& c) {
        return Assign(ParseNumber<std::uint32_t>(n, v, 1, kMaxSessions), c.sessions);
@@ -242,8 +241,7 @@ StatusOr<ReplayOptions> MakeReplayOptions(const CommandLine& command_line, const
   const std::pair<std::string_view, const SizeSpec*> sizes[kTiers] = {
       {"--hbm", &command_line.hbm}, {"--dram", &command_line.dram}, {"--nvme", &command_line.nvme}};
   for (std::size_t t = 0; t < kTiers; ++t) {
-    const auto blocks =
-        Blocks(sizes[t].first, *sizes[t].second, unique, command_line.block_bytes);
+    const auto blocks = Blocks(sizes[t].first, *sizes[t].second, unique, command_line.block_bytes);
     if (!blocks.ok()) return blocks.status();
     options.tier_blocks[t] = *blocks;
   }

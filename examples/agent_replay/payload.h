@@ -27,8 +27,8 @@ bool CheckPayload(std::uint64_t seed, BlockIdentity block,
 /// Smallest block that holds a scope and an id below 2^60 exactly.
 inline constexpr std::uint32_t kMinBlockTokens = 4;
 
-/// Writes the tokens of a full block. Two blocks are equal in their tokens only if they are the same
-/// block, and differ in the first one or two tokens unless their ids do not fit there.
+/// Writes the tokens of a full block. Two blocks are equal in their tokens only if they are the
+/// same block, and differ in the first one or two tokens unless their ids do not fit there.
 void FillTokens(BlockIdentity block, std::span<tidepool::Token> tokens) noexcept;
 /// Tokens of a prompt's end that is no full block: unlike any block's and any other turn's.
 void FillTailTokens(std::uint64_t turn_key, std::span<tidepool::Token> tokens) noexcept;

@@ -137,9 +137,13 @@ Status Replayer::RunOverlapping() {
 
 Status Replayer::Handle(const Event& event) {
   switch (event.kind) {
-    case EventKind::kArrive: server_.Begin(event.request); return Arrive(event.request);
-    case EventKind::kStart: return Start(event.request);
-    case EventKind::kEnd: return End(event.request);
+    case EventKind::kArrive:
+      server_.Begin(event.request);
+      return Arrive(event.request);
+    case EventKind::kStart:
+      return Start(event.request);
+    case EventKind::kEnd:
+      return End(event.request);
   }
   return absl::OkStatus();
 }
@@ -199,16 +203,15 @@ StatusOr<ReplayResult> RunReplay(const Trace& trace, const Schedule& schedule,
   TurnServer server(trace, schedule, options);
   if (Status s = server.Create(); !s.ok()) return s;
   Replayer replayer(trace, schedule, progress, server);
-  if (Status s = options.pace == Pace::kLockstep ? replayer.RunLockstep()
-                                                 : replayer.RunOverlapping();
+  if (Status s =
+          options.pace == Pace::kLockstep ? replayer.RunLockstep() : replayer.RunOverlapping();
       !s.ok()) {
     return s;
   }
   if (Status s = server.Summarize(); !s.ok()) return s;
   ReplayResult result = std::move(server.result());
   result.virtual_ms = replayer.now_ms();
-  result.wall_s =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 

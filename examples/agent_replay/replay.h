@@ -1,9 +1,9 @@
 // agent_replay/replay.h - serves a trace's turns from a real KvCacheManager, with real bytes.
 //
-// A turn is admitted when it arrives; when its prefill starts (loads done), every block it reuses is
-// compared byte for byte with what its identity says, the others are written and committed; when the
-// step has finished, the session waits for its tool (Pause; the next turn is Resume + Append if it
-// continues the prompt) or is finished until the user returns. Time is virtual and follows the
+// A turn is admitted when it arrives; when its prefill starts (loads done), every block it reuses
+// is compared byte for byte with what its identity says, the others are written and committed; when
+// the step has finished, the session waits for its tool (Pause; the next turn is Resume + Append if
+// it continues the prompt) or is finished until the user returns. Time is virtual and follows the
 // trace; transfers are real. The traces do not say which blocks outputs become, so outputs are not
 // replayed: they are part of the next prompt.
 //
@@ -17,11 +17,13 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "schedule.h"
 #include "tidepool/status.h"
+#include "tidepool/transfer/file_io.h"
 #include "trace.h"
 
 namespace agent_replay {
@@ -39,6 +41,8 @@ struct ReplayOptions {
   std::uint32_t block_tokens = 64;
   std::string nvme_path;  ///< created fresh; needed when there is an nvme tier
   FileBackend io = FileBackend::kThreads;
+  /// What stands behind the nvme tier instead of `io`, when set.
+  std::function<std::unique_ptr<tidepool::FileIo>()> make_file_io;
   Pace pace = Pace::kOverlapping;
   Verification verification = Verification::kOn;
   std::uint64_t payload_seed = 1;

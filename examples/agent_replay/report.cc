@@ -35,8 +35,9 @@ std::string Bytes(std::uint64_t n) {
 
 std::string Duration(std::int64_t ms) {
   const double s = static_cast<double>(ms) / 1000;
-  return s < 120 ? Format("%.1f s", s) : s < 7200 ? Format("%.0f min", s / 60)
-                                                  : Format("%.1f h", s / 3600);
+  return s < 120    ? Format("%.1f s", s)
+         : s < 7200 ? Format("%.0f min", s / 60)
+                    : Format("%.1f h", s / 3600);
 }
 
 double Share(std::uint64_t part, std::uint64_t whole) {
@@ -88,7 +89,8 @@ template <typename Value>
 std::string ByTier(const ReplayResult& result, Value value) {
   JsonObject object;
   for (std::size_t t = 0; t < kTiers; ++t) {
-    if (result.tiers[t].blocks != 0) object.Add(kTierNames[t], std::uint64_t{value(result.tiers[t])});
+    if (result.tiers[t].blocks != 0)
+      object.Add(kTierNames[t], std::uint64_t{value(result.tiers[t])});
   }
   return "{" + object.text() + "}";
 }
@@ -97,14 +99,14 @@ std::string ByTier(const ReplayResult& result, Value value) {
 
 std::string Headline(const Subject& s) {
   const ReplayOptions& o = s.options;
-  std::string out = Format(
-      "%s: %s requests of %u sessions, %s prompt blocks, %s distinct\n", s.trace.name.c_str(),
-      Grouped(s.trace.requests.size()).c_str(), s.schedule.sessions,
-      Grouped(PromptBlocks(s.trace)).c_str(), Grouped(UniqueBlocks(s.trace)).c_str());
-  out += Format("  a block is %u tokens (%u in the trace) and %s of payload; policy %s, %s\n",
-                o.block_tokens, s.trace.block_tokens, Bytes(o.block_bytes).c_str(),
-                s.policy.c_str(),
-                o.pace == Pace::kLockstep ? "lockstep" : "sessions overlap as in the trace");
+  std::string out =
+      Format("%s: %s requests of %u sessions, %s prompt blocks, %s distinct\n",
+             s.trace.name.c_str(), Grouped(s.trace.requests.size()).c_str(), s.schedule.sessions,
+             Grouped(PromptBlocks(s.trace)).c_str(), Grouped(UniqueBlocks(s.trace)).c_str());
+  out +=
+      Format("  a block is %u tokens (%u in the trace) and %s of payload; policy %s, %s\n",
+             o.block_tokens, s.trace.block_tokens, Bytes(o.block_bytes).c_str(), s.policy.c_str(),
+             o.pace == Pace::kLockstep ? "lockstep" : "sessions overlap as in the trace");
   if (s.schedule.scopes > 1) {
     out += Format("  %u scopes without a common clock: Poisson starts, mean %.4g s, seed %llu\n",
                   s.schedule.scopes, s.start_gap_s, static_cast<unsigned long long>(s.seed));
@@ -142,14 +144,13 @@ std::string Table(const ReplayResult& r) {
                        " offloads, " + Grouped(r.dropped_dirty) + " blocks dropped unsaved");
   }
   line("metadata time a request", Format("p50 %.1f us, p99 %.1f us, mean %.1f us",
-                                         r.metadata.p50_us, r.metadata.p99_us,
-                                         r.metadata.mean_us));
+                                         r.metadata.p50_us, r.metadata.p99_us, r.metadata.mean_us));
   line("metadata a block", Format("%.1f bytes", r.metadata_bytes_per_block));
   line("time", Format("%.1f s for %s of the trace; ", r.wall_s, Duration(r.virtual_ms).c_str()) +
                    r.transfers);
   line("verified blocks", Grouped(r.verified_blocks));
-  line("mismatches", Grouped(r.mismatches) +
-                         (r.mismatches == 0 ? "" : " - the first: " + r.first_mismatch));
+  line("mismatches",
+       Grouped(r.mismatches) + (r.mismatches == 0 ? "" : " - the first: " + r.first_mismatch));
   return out;
 }
 
@@ -207,8 +208,8 @@ void ProgressBar::Show(const Progress& progress) {
   constexpr std::size_t kWidth = 40;
   const double share = Share(progress.done, progress.total);
   std::string bar(kWidth, ' ');
-  bar.replace(0, static_cast<std::size_t>(share * kWidth),
-              static_cast<std::size_t>(share * kWidth), '#');
+  bar.replace(0, static_cast<std::size_t>(share * kWidth), static_cast<std::size_t>(share * kWidth),
+              '#');
   std::fprintf(stderr, "\r[%s] %3.0f %%  %s of %s requests, %.1f %% hit", bar.c_str(), 100 * share,
                Grouped(progress.done).c_str(), Grouped(progress.total).c_str(),
                100 * progress.hit_share);

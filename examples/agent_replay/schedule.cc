@@ -23,9 +23,8 @@ Schedule MakeSchedule(const Trace& trace, std::uint64_t seed, double mean_start_
         offsets.try_emplace(request.scope, static_cast<std::int64_t>(start_s * 1000));
     if (new_scope) start_s += random.Exponential(mean_start_gap_s);
     schedule.arrival_ms.push_back(offset->second + request.time_ms);
-    const auto [session, new_session] =
-        sessions.try_emplace({request.scope, request.session},
-                             static_cast<std::uint32_t>(sessions.size()));
+    const auto [session, new_session] = sessions.try_emplace(
+        {request.scope, request.session}, static_cast<std::uint32_t>(sessions.size()));
     schedule.session.push_back(session->second);
     if (new_session) {
       schedule.first_turns.push_back(i);

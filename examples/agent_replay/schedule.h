@@ -20,9 +20,9 @@ struct Schedule {
   std::uint32_t sessions = 0;
   std::uint32_t scopes = 0;
   // Indexed by request:
-  std::vector<std::uint32_t> session;     ///< dense, by first appearance
-  std::vector<std::int64_t> arrival_ms;   ///< if nothing before it is late
-  std::vector<std::uint32_t> next_turn;   ///< next request of the session, or kNoRequest
+  std::vector<std::uint32_t> session;    ///< dense, by first appearance
+  std::vector<std::int64_t> arrival_ms;  ///< if nothing before it is late
+  std::vector<std::uint32_t> next_turn;  ///< next request of the session, or kNoRequest
   // Others:
   std::vector<std::uint32_t> order;        ///< requests by arrival; file order among equals
   std::vector<std::uint32_t> first_turns;  ///< first request of each session

@@ -14,10 +14,14 @@ namespace agent_replay {
 
 std::string_view ToString(GapKind kind) {
   switch (kind) {
-    case GapKind::kFirst: return "first";
-    case GapKind::kTool: return "tool";
-    case GapKind::kUser: return "user";
-    case GapKind::kUnknown: return "unknown";
+    case GapKind::kFirst:
+      return "first";
+    case GapKind::kTool:
+      return "tool";
+    case GapKind::kUser:
+      return "user";
+    case GapKind::kUnknown:
+      return "unknown";
   }
   return "?";
 }

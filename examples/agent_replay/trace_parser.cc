@@ -111,8 +111,7 @@ Status ParseBlocks(const Place& place, std::string_view text, Trace& trace) {
 }
 
 std::optional<GapKind> ParseGapKind(std::string_view text) {
-  for (const GapKind kind :
-       {GapKind::kFirst, GapKind::kTool, GapKind::kUser, GapKind::kUnknown}) {
+  for (const GapKind kind : {GapKind::kFirst, GapKind::kTool, GapKind::kUser, GapKind::kUnknown}) {
     if (text == ToString(kind)) return kind;
   }
   return {};
@@ -321,8 +320,8 @@ StatusOr<Trace> ParseTrace(std::string_view text, std::string name) {
       if (Status s = ParseComment(place, line, trace); !s.ok()) return s;
       continue;
     }
-    Status status = mooncake ? ParseMooncakeLine(place, line, trace)
-                             : ParseTtraceLine(place, line, trace);
+    Status status =
+        mooncake ? ParseMooncakeLine(place, line, trace) : ParseTtraceLine(place, line, trace);
     if (status.ok() && !mooncake) status = order.Check(place, trace.requests.back());
     if (!status.ok()) return status;
   }
@@ -335,10 +334,8 @@ StatusOr<Trace> ReadTrace(const std::string& path) {
   const auto error = [&path] {
     return absl::InvalidArgumentError("cannot read " + path + ": " + std::strerror(errno));
   };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             [](std::FILE* f) {
-                                                               return std::fclose(f);
-                                                             });
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      std::fopen(path.c_str(), "rb"), [](std::FILE* f) { return std::fclose(f); });
   if (file == nullptr) return error();
   std::string text;
   std::vector<char> buffer(1u << 18);

@@ -54,6 +54,7 @@ std::uint64_t TailKey(const Request& request) {
 }
 
 StatusOr<std::unique_ptr<tidepool::FileIo>> MakeFileIo(const ReplayOptions& options) {
+  if (options.make_file_io) return options.make_file_io();
   if (options.io == FileBackend::kUring) {
 #ifdef TIDEPOOL_HAVE_URING
     return tidepool::MakeUringFileIo();
@@ -228,9 +229,8 @@ Outcome TurnServer::AdmitTurn(Session& session) {
   Admission admission;
   {
     const CpuTimer timer(session.cpu_ns);
-    admission = manager_->Admit({.session = schedule_.session[session.request],
-                                 .tokens = prompt_,
-                                 .timeline = kTimeline});
+    admission = manager_->Admit(
+        {.session = schedule_.session[session.request], .tokens = prompt_, .timeline = kTimeline});
   }
   if (!admission.granted()) return admission.outcome;
   const auto& after = manager_->stats().hit_tokens;
@@ -240,8 +240,7 @@ Outcome TurnServer::AdmitTurn(Session& session) {
   }
   session.sequence = std::move(admission.sequence);
   session.ticket = std::move(admission.ticket);
-  session.hit_blocks =
-      (admission.ready_tokens + admission.loading_tokens) / options_.block_tokens;
+  session.hit_blocks = (admission.ready_tokens + admission.loading_tokens) / options_.block_tokens;
   session.resumed = false;
   session.stage = Stage::kAdmitted;
   return Outcome::kOk;
@@ -393,8 +392,7 @@ void TurnServer::Mismatch(BlockIdentity block, std::uint32_t position) {
   bad_positions_.insert(position);
   if (!result_.first_mismatch.empty()) return;
   result_.first_mismatch = "block " + std::to_string(block.id) + " of scope " +
-                           std::to_string(block.scope) + " at position " +
-                           std::to_string(position);
+                           std::to_string(block.scope) + " at position " + std::to_string(position);
 }
 
 void TurnServer::WriteRecomputed(Session& session) {

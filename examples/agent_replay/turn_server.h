@@ -4,8 +4,8 @@
 // A turn goes Begin, Place (until granted), Start, End. Place takes a fresh match (Admit), or
 // continues the paused sequence of a session whose prompt only grew (Resume, Append). Start waits
 // for the loads layer by layer, compares every reused block byte for byte with what its identity
-// says, writes the others and commits them. End completes the step and pauses the sequence while its
-// tool runs, or finishes it.
+// says, writes the others and commits them. End completes the step and pauses the sequence while
+// its tool runs, or finishes it.
 //
 // Thread contract: one thread.
 #pragma once

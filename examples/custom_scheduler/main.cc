@@ -1,12 +1,11 @@
 // A continuous-batching scheduler of one's own on tidepool. 48 agents in three groups share their
-// group's instructions; each generates, calls a tool, waits, goes on and finishes. HBM holds about a
-// third of what all of them need, so requests queue, blocks move to DRAM and back, and running
+// group's instructions; each generates, calls a tool, waits, goes on and finishes. HBM holds about
+// a quarter of what all of them need, so requests queue, blocks move to DRAM and back, and running
 // sequences are preempted. The "model" keeps 4 bytes of KV a token and reads them through the block
 // tables: one wrong byte anywhere and an output differs from the reference at the end.
 #include <tidepool/tidepool.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +13,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -29,7 +27,6 @@ constexpr std::uint32_t kStepTokens = 512;  // computed in one step, over all re
 constexpr std::uint32_t kAgents = 48;
 constexpr std::uint32_t kTurns = 3;
 constexpr std::uint64_t kToolSteps = 12;  // a tool call takes this long
-constexpr std::uint64_t kMaxSteps = 20'000;
 constexpr TimelineId kTimeline = 0;
 
 [[noreturn]] void Die(const char* what, std::string_view why) {
@@ -82,17 +79,13 @@ struct Request {
   std::vector<Token> text;               // prompt, outputs and tool results so far
   std::vector<std::uint32_t> generated;  // positions of the outputs in it
   std::uint32_t turn = 0;
-  std::uint32_t left = 0;  // tokens to generate in this turn
-  std::uint64_t due = 0;   // step at which the tool returns
-  Sequence seq;            // paused while the request waits for a tool or was preempted
+  std::uint32_t left = 0;   // tokens to generate in this turn
+  std::uint64_t due = 0;    // step at which the tool returns
+  std::size_t missing = 0;  // tokens that no tier has
+  Sequence seq;             // paused while the request waits for a tool or was preempted
   LoadTicket ticket;
   std::uint32_t from = 0, to = 0;  // positions computed by the step in flight
   Token sampled = 0;
-};
-
-struct Tally {
-  std::uint32_t requests = 0, preempted = 0;
-  std::uint64_t ready = 0, loaded = 0, computed = 0;
 };
 
 std::vector<Request> MakeRequests() {
@@ -136,8 +129,9 @@ class Scheduler {
       r.left = 16;
       r.state = State::kWaiting;
     }
-    if (r.state != State::kRunning || r.to == 0) return;
-    if (std::exchange(r.to, 0) != r.text.size()) return;  // its prompt is not through yet
+    const bool ran = std::exchange(r.from, r.to) < r.to;
+    if (r.state != State::kRunning || !ran) return;
+    if (r.to != r.text.size()) return;  // its prompt is not through yet
     r.generated.push_back(static_cast<std::uint32_t>(r.text.size()));
     r.text.push_back(r.sampled);
     if (--r.left != 0) return;
@@ -146,7 +140,8 @@ class Scheduler {
       r.state = State::kDone;
       return;
     }
-    r.seq.Pause({.wait = WaitClass::kTool, .tool = 1, .expected_return = std::chrono::milliseconds(5)});
+    r.seq.Pause(
+        {.wait = WaitClass::kTool, .tool = 1, .expected_return = std::chrono::milliseconds(5)});
     r.state = State::kTool;
     r.due = step_ + kToolSteps;
   }
@@ -165,40 +160,32 @@ class Scheduler {
     const PoolCounts counts = cache_.counts();
     if (counts.cached + counts.claimed + counts.moving >= blocks) return;
     for (const ReclaimChoice& c : cache_.PlanReclaim(blocks * cache_.block_bytes(), r.priority)) {
-      Preempt(c, requests);
-    }
-  }
-
-  void Preempt(const ReclaimChoice& choice, std::vector<Request>& requests) {
-    for (Request& r : requests) {
-      if (r.state != State::kRunning || r.seq.id() != choice.sequence) continue;
-      const bool offload = choice.action == ReclaimAction::kOffload;
-      r.seq.Preempt(offload ? PreemptMode::kOffload : PreemptMode::kRecompute);
-      r.state = State::kWaiting;
-      ++TallyOf(r).preempted;
+      Request& victim = *std::find_if(requests.begin(), requests.end(), [&](const Request& each) {
+        return each.state == State::kRunning && each.seq.id() == c.sequence;
+      });
+      victim.seq.Preempt(c.action == ReclaimAction::kOffload ? PreemptMode::kOffload
+                                                             : PreemptMode::kRecompute);
+      victim.state = State::kWaiting;
+      ++preempted_;
     }
   }
 
   // Priority first, then who has least to compute: Probe asks without touching anything.
   void AdmitWaiting(std::vector<Request>& requests) {
-    std::vector<std::tuple<int, std::size_t, std::uint64_t, Request*>> order;
+    std::vector<Request*> order;
     for (Request& r : requests) {
       if (r.state != State::kWaiting) continue;
-      const ProbeResult probe = cache_.Probe(AdmitRequestOf(r));
-      if (probe.fit == Fit::kNeverFits) Die("probe", "a request never fits");
-      order.emplace_back(-static_cast<int>(r.priority), r.text.size() - probe.tokens, r.id, &r);
+      r.missing = r.text.size() - cache_.Probe(AdmitRequestOf(r)).tokens;
+      order.push_back(&r);
     }
-    std::sort(order.begin(), order.end());
-    for (auto& [priority, missing, id, r] : order) {
+    std::stable_sort(order.begin(), order.end(), [](const Request* a, const Request* b) {
+      return a->priority != b->priority ? a->priority > b->priority : a->missing < b->missing;
+    });
+    for (Request* r : order) {
       Admission a = r->seq.alive() ? r->seq.Resume() : cache_.Admit(AdmitRequestOf(*r));
       if (a.outcome == Outcome::kBusy) return;  // in the demand ledger; those behind it wait too
       if (!a.granted()) Die("admit", ToString(a.outcome));
-      if (!r->seq.alive()) {
-        r->seq = std::move(a.sequence);
-        ++TallyOf(*r).requests;
-      }
-      TallyOf(*r).ready += a.ready_tokens;
-      TallyOf(*r).loaded += a.loading_tokens;
+      if (!r->seq.alive()) r->seq = std::move(a.sequence);
       r->ticket = std::move(a.ticket);
       r->state = State::kRunning;
       Grow(*r, requests);
@@ -215,45 +202,51 @@ class Scheduler {
       if (r.state != State::kRunning || r.ticket.Ready() != Outcome::kOk) continue;
       r.from = r.seq.committed();
       r.to = std::min(r.seq.tokens(), r.from + budget);
-      if (r.from == r.to) r.to = 0;
-      if (r.to == 0) continue;
+      if (r.from == r.to) continue;
       budget -= r.to - r.from;
+      computed_ += r.to - r.from;
       r.sampled = device_.Forward(r.seq.block_table(), r.text, r.from, r.to);
-      if (const Outcome o = r.seq.Commit(r.to, fence); o != Outcome::kOk) Die("commit", ToString(o));
-      TallyOf(r).computed += r.to - r.from;
+      if (const Outcome o = r.seq.Commit(r.to, fence); o != Outcome::kOk)
+        Die("commit", ToString(o));
     }
     if (budget == kStepTokens) cache_.WaitIdle(std::chrono::milliseconds(10));  // only copies now
-    cache_.DrainEvents(events_);
-    for (const Event& e : events_.events) ++(e.kind == EventKind::kStored ? stored_ : removed_);
+    cache_.DrainEvents(events_);  // for a router: they come in order, without a gap
+    for (const Event& e : events_.events) {
+      if (e.number != ++event_) Die("events", "one is missing");
+    }
   }
 
   static AdmitRequest AdmitRequestOf(const Request& r) {
-    return {.session = r.id, .request = r.id, .tokens = r.text, .priority = r.priority,
+    return {.session = r.id,
+            .request = r.id,
+            .tokens = r.text,
+            .priority = r.priority,
             .timeline = kTimeline};
   }
-  Tally& TallyOf(const Request& r) { return tally_[static_cast<std::size_t>(r.priority)]; }
 
   KvCacheManager& cache_;
   Device& device_;
   std::uint64_t step_ = 0;
   StepWork work_;
   EventBatch events_;
-  std::array<Tally, kPriorityCount> tally_;
-  std::uint64_t stored_ = 0, removed_ = 0;
+  std::uint64_t event_ = 0, preempted_ = 0, computed_ = 0;
 };
 
 void Scheduler::Print() const {
-  using Number = unsigned long long;
-  std::printf("class        requests  preempted  ready tokens  from DRAM  computed\n");
-  const auto row = [](const char* name, const Tally& t) {
-    std::printf("%-12s %8u  %9u  %12llu  %9llu  %8llu\n", name, t.requests, t.preempted,
-                Number{t.ready}, Number{t.loaded}, Number{t.computed});
+  const ManagerStats& s = cache_.stats();
+  const auto line = [](const char* what, std::uint64_t n) {
+    std::printf("%-42s %8llu\n", what, static_cast<unsigned long long>(n));
   };
-  row("interactive", tally_[static_cast<std::size_t>(Priority::kInteractive)]);
-  row("background", tally_[static_cast<std::size_t>(Priority::kBackground)]);
-  std::printf("%llu steps, %llu blocks written back, %llu loaded, %llu stored and %llu removed events\n",
-              Number{step_}, Number{cache_.stats().offloads}, Number{cache_.stats().loads},
-              Number{stored_}, Number{removed_});
+  line("steps", step_);
+  line("sequences preempted", preempted_);
+  line("tokens of new prompts", s.queried_tokens);
+  line("  of these found in HBM", s.hit_tokens[0]);
+  line("  of these loaded from DRAM", s.hit_tokens[1]);
+  line("tokens of resumed sequences", s.readmit_queried_tokens);
+  line("  of these still there", s.readmit_hit_tokens);
+  line("tokens computed, outputs included", computed_);
+  line("blocks copied down", s.offloads);
+  line("blocks copied up", s.loads);
 }
 
 // Recomputes every output without a cache.
@@ -285,7 +278,7 @@ int main() {
   std::vector<Request> requests = MakeRequests();
   const auto done = [](const Request& r) { return r.state == State::kDone; };
   for (std::uint64_t i = 0; !std::all_of(requests.begin(), requests.end(), done); ++i) {
-    if (i == kMaxSteps) Die("scheduler", "requests are still unfinished");
+    if (i == 20'000) Die("scheduler", "requests are still unfinished");
     scheduler.Step(requests);
   }
   scheduler.Print();

@@ -1,12 +1,12 @@
 // One session fills the cache and waits for a tool, a second one shares its prompt, and the first
 // comes back after its blocks have moved down. All in host memory and one file, in milliseconds.
 #include <tidepool/tidepool.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <numeric>
-#include <string_view>
+#include <string>
 #include <vector>
 
 using namespace tidepool;
@@ -24,7 +24,8 @@ void Report(const char* who, const Admission& a) {
 }  // namespace
 
 int main() {
-  const auto file = std::filesystem::temp_directory_path() / "tidepool_quickstart.tide";
+  const std::string name = "quickstart-" + std::to_string(getpid()) + ".tide";
+  const auto file = std::filesystem::temp_directory_path() / name;
   ManagerOptions options;
   options.layout = KvLayout::Gqa({.layers = 4, .kv_heads = 2, .head_dim = 64, .block_tokens = 16});
   options.tiers = {Hbm(HostArena(4_MiB)), Dram(8_MiB), Nvme(file, 32_MiB)};

@@ -13,8 +13,9 @@
 //   * kClean <=> valid copies in HBM and in the tier below;
 //   * counters equal a full recount.
 //
-// All-zero memory is a pool of free blocks, so a large pool costs no memory before it is used: slots
-// are stored plus one, and the state of the HBM copy lives in the word, where Transition needs it.
+// All-zero memory is a pool of free blocks, so a large pool costs no memory before it is used:
+// slots are stored plus one, and the state of the HBM copy lives in the word, where Transition
+// needs it.
 //
 // Thread contract: scheduler thread only.
 #pragma once
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "tidepool/block.h"
+#include "tidepool/block_word.h"
 #include "tidepool/eviction_policy.h"
 #include "tidepool/export.h"
 #include "tidepool/lifecycle.h"
@@ -35,35 +37,6 @@
 #include "tidepool/types.h"
 
 namespace tidepool {
-
-/// Packing of the hot word.
-namespace word {
-inline constexpr std::uint32_t kHoldMask = (1u << 14) - 1;  // running sequences
-inline constexpr unsigned kPinShift = 14;                   // transfers and queued device copies
-inline constexpr std::uint32_t kPinOne = 1u << kPinShift;
-inline constexpr std::uint32_t kPinMask = 31u << kPinShift;
-inline constexpr unsigned kPhaseShift = 19;
-inline constexpr std::uint32_t kPhaseMask = 7u << kPhaseShift;
-inline constexpr std::uint32_t kPublished = 1u << 22;  // in the prefix index
-inline constexpr std::uint32_t kAbandoned = 1u << 23;  // private, unwanted, pinned: freed at unpin
-inline constexpr std::uint32_t kPending = 1u << 24;    // published, commit fence not passed
-inline constexpr std::uint32_t kOrphan = 1u << 25;     // an ancestor has no copy anywhere
-inline constexpr std::uint32_t kClean = 1u << 26;      // valid copies in HBM and one tier down
-inline constexpr std::uint32_t kExcluded = 1u << 27;   // scratch: wanted by the plan in progress
-inline constexpr std::uint32_t kChosen = 1u << 28;     // scratch: victim of the plan in progress
-inline constexpr unsigned kClassShift = 29;            // strongest claimant's Priority
-inline constexpr std::uint32_t kClassMask = 3u << kClassShift;
-inline constexpr std::uint32_t kHbmValid = 1u << 31;   // the pool's own: valid copy in HBM
-static_assert(kPinShift + 5 == kPhaseShift && kPhaseShift + 3 == 22 && kClassShift + 2 == 31);
-
-// An unheld, unpinned block with a valid HBM copy at rest; and one that may be evicted.
-inline constexpr std::uint32_t kRestMask = kHoldMask | kPinMask | kHbmValid;
-inline constexpr std::uint32_t kRest = kHbmValid;
-inline constexpr std::uint32_t kEvictableMask = kRestMask | kPhaseMask;
-inline constexpr std::uint32_t kEvictable =
-    kRest | (static_cast<std::uint32_t>(Phase::kIdle) << kPhaseShift);
-inline constexpr std::uint32_t kScratchMask = kExcluded | kChosen;
-}  // namespace word
 
 /// HBM slots by class; the classes sum to the tier's usable slots.
 struct PoolCounts {
@@ -188,7 +161,8 @@ class TIDEPOOL_EXPORT BlockPool {
   void set_private_position(BlockId b, std::uint32_t position) noexcept {
     records_[b.value()].node_or_position = position;
   }
-  /// For kPublished, kAbandoned, kPending, kOrphan and the scratch flags; the others are the pool's.
+  /// For kPublished, kAbandoned, kPending, kOrphan and the scratch flags; the others are the
+  /// pool's.
   void SetFlag(BlockId b, std::uint32_t flag) noexcept {
     const std::uint32_t old = words_[b.value()];
     words_[b.value()] = old | flag;
@@ -252,7 +226,8 @@ class TIDEPOOL_EXPORT BlockPool {
   struct Move {
     Phase to;
     Cause cause;
-    /// Another phase passed through at once (kIdle -> kReuse -> kActive on an HBM hit); kFree = none.
+    /// Another phase passed through at once (kIdle -> kReuse -> kActive on an HBM hit); kFree =
+    /// none.
     Phase via = Phase::kFree;
     Cause via_cause = Cause::kMatch;
     /// +1: each block gains a hold, and only blocks that had none change phase.
@@ -307,7 +282,7 @@ class TIDEPOOL_EXPORT BlockPool {
     std::uint32_t hbm_slot_plus1;
     std::uint32_t generation;
     std::uint16_t offset;
-    std::uint16_t lower_copies;  // bits 1-5 valid, 7-11 being written, by tier; HBM's is in the word
+    std::uint16_t lower_copies;  // by tier: bits 1-5 valid, 7-11 being written; HBM: see the word
   };
   static_assert(sizeof(Record) == 16);
 

@@ -84,9 +84,9 @@ class TIDEPOOL_EXPORT VictimFilter {
 };
 
 struct VictimQuery {
-  std::uint32_t blocks = 0;                       ///< how many are wanted
-  std::span<const PrefixHash> incoming;           ///< what the room is for (ghost lists), may be empty
-  const VictimFilter* filter = nullptr;           ///< null = any evictable block
+  std::uint32_t blocks = 0;              ///< how many are wanted
+  std::span<const PrefixHash> incoming;  ///< what the room is for (ghost lists), may be empty
+  const VictimFilter* filter = nullptr;  ///< null = any evictable block
 };
 
 /// Optional hooks that cost the manager work; off unless a policy asks for them.

@@ -1,5 +1,6 @@
 // tidepool/kv_cache_manager.h - the facade an engine holds: who gets memory, what is shared, what
-// leaves HBM, where it goes and when it comes back. docs/embedding.md walks through a scheduler loop.
+// leaves HBM, where it goes and when it comes back. docs/embedding.md walks through a scheduler
+// loop.
 //
 // Every admission, append and resume is planned first and then committed: a refusal changes nothing
 // but the demand ledger, a commit cannot fail half way.
@@ -39,21 +40,21 @@ struct ManagerOptions {
   std::vector<TierSpec> tiers;  ///< HBM first; 1 to kMaxTiers
   /// Makes one policy per tier; null = LRU everywhere.
   std::function<std::unique_ptr<EvictionPolicy>(TierIndex)> policy;
-  std::unique_ptr<Migrator> migrator;       ///< null = MakeDemandWriteBack()
-  std::unique_ptr<TransferEngine> engine;   ///< null = MakeHostEngine()
-  const Clock* clock = nullptr;             ///< null = Clock::Steady(); outlives the manager
-  Observer* observer = nullptr;             ///< may be null; outlives the manager
+  std::unique_ptr<Migrator> migrator;      ///< null = MakeDemandWriteBack()
+  std::unique_ptr<TransferEngine> engine;  ///< null = MakeHostEngine()
+  const Clock* clock = nullptr;            ///< null = Clock::Steady(); outlives the manager
+  Observer* observer = nullptr;            ///< may be null; outlives the manager
   /// Engines that route across models: the namespace whose blocks serve requests of the argument.
   std::function<NamespaceId(NamespaceId)> namespace_map;  ///< null = identity
-  CostModel recompute;                      ///< unknown = never prefer recompute to reload
-  std::uint64_t digest_seed = 0;            ///< equal on all nodes that share events or files
-  bool match_partial_tail = true;           ///< copy the leading tokens of a shared block
-  bool report_holes = false;                ///< Probe reports segments behind a hole
-  bool reserve_null_slot = false;           ///< HBM slot 0 stays the engine's
-  std::uint32_t max_sequences = 4096;       ///< sequences alive at once, paused included; <= 16,383
-  std::uint32_t max_sequence_blocks = 0;    ///< block table length; 0 = all HBM slots
-  std::uint32_t event_log_capacity = 0;     ///< events kept for DrainEvents; 0 = off
-  Duration demand_ttl = std::chrono::seconds(1);     ///< a demand not renewed by then lapses
+  CostModel recompute;                    ///< unknown = never prefer recompute to reload
+  std::uint64_t digest_seed = 0;          ///< equal on all nodes that share events or files
+  bool match_partial_tail = true;         ///< copy the leading tokens of a shared block
+  bool report_holes = false;              ///< Probe reports segments behind a hole
+  bool reserve_null_slot = false;         ///< HBM slot 0 stays the engine's
+  std::uint32_t max_sequences = 4096;     ///< sequences alive at once, paused included; <= 16,383
+  std::uint32_t max_sequence_blocks = 0;  ///< block table length; 0 = all HBM slots
+  std::uint32_t event_log_capacity = 0;   ///< events kept for DrainEvents; 0 = off
+  Duration demand_ttl = std::chrono::seconds(1);  ///< a demand not renewed by then lapses
   Duration load_deadline = std::chrono::seconds(300);
   /// Test seams of the index; see PrefixIndex::Options.
   std::uint64_t (*child_hash)(NodeId, std::span<const Token>) = nullptr;
@@ -61,31 +62,31 @@ struct ManagerOptions {
 };
 
 struct AdmitRequest {
-  SessionId session{};                     ///< invalid = no session: nothing is claimed at the end
-  RequestId request{};                     ///< names the demand; invalid = the session does
-  std::span<const Token> tokens{};         ///< the prompt, at least one token
+  SessionId session{};              ///< invalid = no session: nothing is claimed at the end
+  RequestId request{};              ///< names the demand; invalid = the session does
+  std::span<const Token> tokens{};  ///< the prompt, at least one token
   NamespaceId ns{0};
   Priority priority = Priority::kNormal;
-  TimelineId timeline{0};                  ///< the device timeline its steps run on
-  std::uint32_t lookahead_tokens = 0;      ///< also reserve room for these (decode, drafts)
-  std::span<const BlockContent> content{}; ///< sorted by block
-  bool publish = true;                     ///< false: its blocks are never shared
-  bool critical_path = false;              ///< recorded in the session's signals
+  TimelineId timeline{0};                   ///< the device timeline its steps run on
+  std::uint32_t lookahead_tokens = 0;       ///< also reserve room for these (decode, drafts)
+  std::span<const BlockContent> content{};  ///< sorted by block
+  bool publish = true;                      ///< false: its blocks are never shared
+  bool critical_path = false;               ///< recorded in the session's signals
 };
 
 enum class Fit : std::uint8_t { kFits, kBusy, kNeverFits };
 
 struct ProbeResult {
-  Outcome outcome = Outcome::kOk;            ///< kInvalidArgument, kUnknownNamespace
-  std::uint32_t tokens = 0;                  ///< leading tokens some tier has (not capped)
+  Outcome outcome = Outcome::kOk;  ///< kInvalidArgument, kUnknownNamespace
+  std::uint32_t tokens = 0;        ///< leading tokens some tier has (not capped)
   std::array<std::uint32_t, kMaxTiers> tokens_by_tier{};  ///< of those, by topmost copy
-  std::uint32_t pending_tokens = 0;          ///< of those, commit fence not passed yet
-  std::uint32_t loading_tokens = 0;          ///< of those, already on their way to HBM
-  std::uint32_t fresh_blocks = 0;            ///< HBM slots an Admit would take from the free ones
-  Fit fit = Fit::kFits;                      ///< what an Admit right now would answer
-  Duration load_time{0};                     ///< estimate for onboarding the hits
-  Duration recompute_time{0};                ///< estimate for computing the rest; 0 = cost unknown
-  std::vector<Segment> segments;             ///< contiguous; with report_holes, also behind holes
+  std::uint32_t pending_tokens = 0;                       ///< of those, commit fence not passed yet
+  std::uint32_t loading_tokens = 0;                       ///< of those, already on their way to HBM
+  std::uint32_t fresh_blocks = 0;  ///< HBM slots an Admit would take from the free ones
+  Fit fit = Fit::kFits;            ///< what an Admit right now would answer
+  Duration load_time{0};           ///< estimate for onboarding the hits
+  Duration recompute_time{0};      ///< estimate for computing the rest; 0 = cost unknown
+  std::vector<Segment> segments;   ///< contiguous; with report_holes, also behind holes
 };
 
 /// Work on the device's timeline, to be executed in order before the step that follows.
@@ -106,9 +107,9 @@ struct ReclaimChoice {
   SessionId session;
   Priority priority = Priority::kNormal;
   ReclaimAction action = ReclaimAction::kRecompute;  ///< the cheaper one
-  std::uint32_t blocks = 0;             ///< HBM slots that preempting it makes reclaimable
-  std::uint32_t recompute_tokens = 0;   ///< lost for certain with kRecompute
-  Duration cost{0};                     ///< of `action`; 0 when the cost model is unknown
+  std::uint32_t blocks = 0;            ///< HBM slots that preempting it makes reclaimable
+  std::uint32_t recompute_tokens = 0;  ///< lost for certain with kRecompute
+  Duration cost{0};                    ///< of `action`; 0 when the cost model is unknown
 };
 
 /// Per namespace and tier, in slots; 0 = no limit.
@@ -119,19 +120,19 @@ struct Quota {
 
 struct ManagerStats {
   std::uint64_t admitted = 0, busy = 0, never_fits = 0, readmitted = 0, finished = 0;
-  std::uint64_t queried_tokens = 0;  ///< prompt tokens of granted first admissions
+  std::uint64_t queried_tokens = 0;                   ///< prompt tokens of granted first admissions
   std::array<std::uint64_t, kMaxTiers> hit_tokens{};  ///< of those, served from each tier
   std::uint64_t readmit_queried_tokens = 0, readmit_hit_tokens = 0;  ///< Resume
   std::uint64_t recomputed_tokens = 0;
   std::uint64_t published_blocks = 0, duplicate_blocks = 0, cow_copies = 0, zeroed_slots = 0;
-  std::array<std::uint64_t, kMaxTiers> evicted{};   ///< copies given up, per tier
-  std::uint64_t dropped_blocks = 0;                 ///< last copies lost
-  std::uint64_t dropped_dirty = 0;                  ///< of those, though a lower tier exists
-  std::array<std::uint64_t, kMaxTiers> bytes_in{};  ///< copied into each tier by transfers
-  std::array<std::uint64_t, kMaxTiers> bytes_out{}; ///< copied out of each tier
+  std::array<std::uint64_t, kMaxTiers> evicted{};    ///< copies given up, per tier
+  std::uint64_t dropped_blocks = 0;                  ///< last copies lost
+  std::uint64_t dropped_dirty = 0;                   ///< of those, though a lower tier exists
+  std::array<std::uint64_t, kMaxTiers> bytes_in{};   ///< copied into each tier by transfers
+  std::array<std::uint64_t, kMaxTiers> bytes_out{};  ///< copied out of each tier
   std::uint64_t loads = 0, loads_failed = 0, loads_timed_out = 0, loads_joined = 0;
   std::uint64_t offloads = 0, offloads_failed = 0, offloads_refused = 0, rescued = 0;
-  std::uint64_t late_completions = 0;               ///< repeated or unknown, ignored
+  std::uint64_t late_completions = 0;  ///< repeated or unknown, ignored
 };
 
 /// Sizes of every internal table, for leak checks.
@@ -152,7 +153,7 @@ class TIDEPOOL_EXPORT KvCacheManager {
   Status DropNamespace(NamespaceId ns);  ///< its blocks stop matching at once; O(1)
   void AdvanceEpoch();                   ///< weights changed: nothing matches any more; O(1)
   [[nodiscard]] std::uint64_t epoch() const noexcept;
-  void Clear();                          ///< drops every cached block that nothing protects
+  void Clear();  ///< drops every cached block that nothing protects
 
   // --- Requests. ---
   /// What Admit would find. Moves no recency, takes no reference, promotes nothing.
@@ -183,8 +184,8 @@ class TIDEPOOL_EXPORT KvCacheManager {
   // --- Room. ---
   /// Running sequences to preempt, cheapest first, until `bytes` of HBM would be reclaimable; never
   /// one of a priority above `below`. Changes nothing.
-  [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(
-      std::uint64_t bytes, Priority below = Priority::kCritical) const;
+  [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes,
+                                                       Priority below = Priority::kCritical) const;
   /// Gives up to `blocks` copies of `tier` back now, in the policy's order: clean ones, and dirty
   /// ones where no lower tier exists. Returns how many.
   std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);
@@ -205,7 +206,8 @@ class TIDEPOOL_EXPORT KvCacheManager {
   [[nodiscard]] std::uint32_t slots(TierIndex tier) const noexcept;
   [[nodiscard]] const ManagerStats& stats() const noexcept;
   [[nodiscard]] TableSizes table_sizes() const noexcept;
-  [[nodiscard]] std::uint64_t metadata_bytes() const noexcept;  ///< index, pool, policies; no tokens
+  [[nodiscard]] std::uint64_t metadata_bytes()
+      const noexcept;  ///< index, pool, policies; no tokens
   [[nodiscard]] std::uint64_t block_bytes() const noexcept;
   [[nodiscard]] std::uint32_t block_tokens() const noexcept;
   [[nodiscard]] std::uint32_t layers() const noexcept;

@@ -16,21 +16,21 @@ namespace tidepool {
 
 /// Why a phase changed; reported to the observer with each span.
 enum class Cause : std::uint8_t {
-  kReserve,         ///< fresh slot for an admission or append
-  kCommit,          ///< the engine wrote tokens
-  kMatch,           ///< found through the prefix index
-  kOnboard,         ///< a load into HBM began
-  kReady,           ///< the load (or nothing) stood between match and use
-  kRelease,         ///< pause, finish or fork parent gone: the last hold left
-  kCancel,          ///< the admission that wanted it went away
-  kSelectVictim,    ///< policy chose it
-  kReprieve,        ///< no longer needed as a victim, or the lower tier refused
-  kEvict,           ///< left HBM, a lower copy remains
-  kOffload,         ///< copy down began, HBM is to be released
-  kDrop,            ///< last copy gone
-  kAbandon,         ///< private and no longer wanted
-  kLoadFailed,      ///< the load ended in an error
-  kInvalidate,      ///< epoch, namespace or retraction
+  kReserve,       ///< fresh slot for an admission or append
+  kCommit,        ///< the engine wrote tokens
+  kMatch,         ///< found through the prefix index
+  kOnboard,       ///< a load into HBM began
+  kReady,         ///< the load (or nothing) stood between match and use
+  kRelease,       ///< pause, finish or fork parent gone: the last hold left
+  kCancel,        ///< the admission that wanted it went away
+  kSelectVictim,  ///< policy chose it
+  kReprieve,      ///< no longer needed as a victim, or the lower tier refused
+  kEvict,         ///< left HBM, a lower copy remains
+  kOffload,       ///< copy down began, HBM is to be released
+  kDrop,          ///< last copy gone
+  kAbandon,       ///< private and no longer wanted
+  kLoadFailed,    ///< the load ended in an error
+  kInvalidate,    ///< epoch, namespace or retraction
 };
 inline constexpr std::size_t kCauseCount = 15;
 
@@ -56,11 +56,13 @@ inline constexpr std::array kEdges = {
     Edge{Phase::kCandidate, Phase::kOffloaded, "Evicted with a clean copy, or write-back begins"},
     Edge{Phase::kCandidate, Phase::kFree, "Dropped: it was the last copy"},
     Edge{Phase::kOffloaded, Phase::kReuse, "Match: onboard, or rescue while the copy still runs"},
-    Edge{Phase::kOffloaded, Phase::kIdle, "The lower tier refused or the copy failed; HBM keeps it"},
+    Edge{Phase::kOffloaded, Phase::kIdle,
+         "The lower tier refused or the copy failed; HBM keeps it"},
     Edge{Phase::kOffloaded, Phase::kFree, "Dropped from the last tier"},
     Edge{Phase::kReuse, Phase::kActive, "Ready for its holder"},
     Edge{Phase::kReuse, Phase::kIdle, "The holder went away and the bytes are in HBM"},
-    Edge{Phase::kReuse, Phase::kOffloaded, "The load failed or was cancelled; a lower copy remains"},
+    Edge{Phase::kReuse, Phase::kOffloaded,
+         "The load failed or was cancelled; a lower copy remains"},
     Edge{Phase::kReuse, Phase::kFree, "The load failed and no valid copy remains"},
 };
 

@@ -10,7 +10,8 @@
 //   * resident_end(tier) of a node is the length of its leading part with a valid copy in that tier
 //     or above; resident_children(tier) counts children whose first block has such a copy;
 //   * no two children of a node start with the same block content;
-//   * a node without blocks does not exist (roots excepted); a tail without any copy does not exist;
+//   * a node without blocks does not exist (roots excepted); a tail without any copy does not
+//   exist;
 //   * priority of a node = strongest claim whose path covers it.
 //
 // A block that lost its last copy while something below it lives stays as a tombstone: it keeps its
@@ -37,10 +38,10 @@ namespace tidepool {
 /// Identity of a key space. Each field is typed and length-framed in the digest, so that a tenant
 /// called "x" and an adapter called "x" never meet.
 struct NamespaceKey {
-  std::string tenant;       ///< salt: blocks are never shared across tenants
-  std::string adapter;      ///< LoRA or similar
-  std::string model;        ///< model fingerprint
-  std::string layout;       ///< layout fingerprint (dtype, shard, block size)
+  std::string tenant;   ///< salt: blocks are never shared across tenants
+  std::string adapter;  ///< LoRA or similar
+  std::string model;    ///< model fingerprint
+  std::string layout;   ///< layout fingerprint (dtype, shard, block size)
   friend bool operator==(const NamespaceKey&, const NamespaceKey&) = default;
 };
 
@@ -74,22 +75,22 @@ struct Segment {
 
 struct MatchQuery {
   NodeId root;
-  std::span<const Token> tokens;           ///< whole prompt; only full blocks and one tail are matched
+  std::span<const Token> tokens;  ///< whole prompt; only full blocks and one tail are matched
   std::span<const BlockContent> content{};
-  TimelineId timeline{};                   ///< pending blocks of this timeline count as present
+  TimelineId timeline{};  ///< pending blocks of this timeline count as present
   GroupIndex group = 0;
-  bool partial_tail = false;               ///< look for a block that shares part of the next tokens
-  bool report_holes = false;               ///< go on behind absent blocks (segments tell the gaps)
+  bool partial_tail = false;  ///< look for a block that shares part of the next tokens
+  bool report_holes = false;  ///< go on behind absent blocks (segments tell the gaps)
   std::uint32_t max_blocks = 0xffffffff;
 };
 
 struct MatchResult {
-  std::vector<BlockId> blocks;     ///< matched blocks in order; an absent one (holes) is invalid
-  std::vector<Segment> segments;   ///< of present blocks, in order, maximal
-  std::uint32_t pending = 0;       ///< how many of `blocks` are pending
-  NodeId node;                     ///< node of the last matched position (the root if none)
-  std::uint32_t node_blocks = 0;   ///< matched length inside that node
-  BlockId partial;                 ///< block whose leading tokens equal the prompt's next ones
+  std::vector<BlockId> blocks;    ///< matched blocks in order; an absent one (holes) is invalid
+  std::vector<Segment> segments;  ///< of present blocks, in order, maximal
+  std::uint32_t pending = 0;      ///< how many of `blocks` are pending
+  NodeId node;                    ///< node of the last matched position (the root if none)
+  std::uint32_t node_blocks = 0;  ///< matched length inside that node
+  BlockId partial;                ///< block whose leading tokens equal the prompt's next ones
   std::uint32_t partial_tokens = 0;
   void clear() noexcept {
     blocks.clear();
@@ -103,7 +104,7 @@ struct MatchResult {
 /// cursor is re-derived from the last block when one is given).
 struct PublishCursor {
   NodeId root;
-  BlockId last;  ///< last block of the prefix that the index knows, invalid at the root
+  BlockId last;             ///< last block of the prefix that the index knows, invalid at the root
   std::uint32_t check = 0;  ///< Publish's own: tells that `last` was freed since; 0 = unknown
 };
 
@@ -158,9 +159,9 @@ class TIDEPOOL_EXPORT PrefixIndex {
   };
   PublishResult Publish(PublishCursor& cursor, const PublishArgs& args);
   /// Publishes consecutive blocks for as long as they just lengthen the cursor's run; args.blocks
-  /// and args.tokens then hold any number of positions. Returns how many it took. Go on with Publish
-  /// for the next one: it may be a duplicate, have content or begin a node.
-  /// COMPLEXITY: about 20 ns a block, digest included.
+  /// and args.tokens then hold any number of positions. Returns how many it took. Go on with
+  /// Publish for the next one: it may be a duplicate, have content or begin a node. COMPLEXITY:
+  /// about 20 ns a block, digest included.
   std::uint32_t Extend(PublishCursor& cursor, const PublishArgs& args);
   /// The commit fence passed: matchable by everyone.
   void ConfirmPublished(std::span<const BlockId> blocks) noexcept;
@@ -170,10 +171,10 @@ class TIDEPOOL_EXPORT PrefixIndex {
 
   /// Takes a block out of the index: a retraction, or its last copy is gone. The block becomes
   /// private (kPublished cleared) when it is the tail of a childless run or a run's every later
-  /// block is a tombstone; otherwise it becomes a tombstone (kept, phase kFree, no copies) and every
-  /// block below is flagged kOrphan and appended to *orphans. Emptied tombstones and nodes behind
-  /// it are cleaned up; ids of cleaned tombstones are freed through the pool.
-  /// Returns true if the block left the index (the caller may free its id).
+  /// block is a tombstone; otherwise it becomes a tombstone (kept, phase kFree, no copies) and
+  /// every block below is flagged kOrphan and appended to *orphans. Emptied tombstones and nodes
+  /// behind it are cleaned up; ids of cleaned tombstones are freed through the pool. Returns true
+  /// if the block left the index (the caller may free its id).
   bool Remove(BlockId block, std::vector<BlockId>* orphans);
 
   // --- Order of eviction. ---
@@ -220,8 +221,9 @@ class TIDEPOOL_EXPORT PrefixIndex {
   [[nodiscard]] std::uint32_t blocks() const noexcept;  ///< published, tombstones included
   [[nodiscard]] std::uint32_t nodes() const noexcept;
   [[nodiscard]] std::uint32_t tombstones() const noexcept;
-  [[nodiscard]] std::uint64_t Position(BlockId block) const noexcept;  ///< block index in its prefix
-  [[nodiscard]] BlockId Parent(BlockId block) const noexcept;          ///< invalid at the root
+  [[nodiscard]] std::uint64_t Position(
+      BlockId block) const noexcept;                           ///< block index in its prefix
+  [[nodiscard]] BlockId Parent(BlockId block) const noexcept;  ///< invalid at the root
   [[nodiscard]] PrefixHash ParentDigest(BlockId block) const noexcept;
   /// Calls `visit(context, block)` for every published block with a copy, parents first.
   void ForEach(void (*visit)(void*, BlockId), void* context) const;

@@ -48,24 +48,24 @@ struct SessionSignals {
 };
 
 struct TierSignals {
-  std::uint32_t slots = 0;        ///< L: usable slots
-  std::uint32_t used = 0;         ///< L: slots that hold or receive a copy
-  std::uint32_t evictable = 0;    ///< L: residents that nothing protects
-  std::uint32_t clean = 0;        ///< L: of those, with a valid copy one tier down
-  std::uint32_t in_flight = 0;    ///< L: slots that a transfer reads or writes
-  std::uint32_t demanded = 0;     ///< L: slots the demand ledger still waits for
-  double forecast_per_s = 0;      ///< L: slots admitted per second, smoothed
-  std::uint64_t slot_bytes = 0;   ///< L: bytes of one slot in this tier's format
+  std::uint32_t slots = 0;       ///< L: usable slots
+  std::uint32_t used = 0;        ///< L: slots that hold or receive a copy
+  std::uint32_t evictable = 0;   ///< L: residents that nothing protects
+  std::uint32_t clean = 0;       ///< L: of those, with a valid copy one tier down
+  std::uint32_t in_flight = 0;   ///< L: slots that a transfer reads or writes
+  std::uint32_t demanded = 0;    ///< L: slots the demand ledger still waits for
+  double forecast_per_s = 0;     ///< L: slots admitted per second, smoothed
+  std::uint64_t slot_bytes = 0;  ///< L: bytes of one slot in this tier's format
 };
 
 /// One direction between two adjacent places.
 struct LinkSignals {
   TierIndex from = 0;
   TierIndex to = 0;
-  double bytes_per_second = 0;       ///< L: smoothed while busy; the tier's prior until measured
-  Duration latency{0};               ///< L: smoothed submit-to-complete of one block
-  std::uint64_t queued_bytes = 0;    ///< L: submitted, not terminal
-  double migration_share = 1.0;      ///< E/L: share of the link free for background copies
+  double bytes_per_second = 0;     ///< L: smoothed while busy; the tier's prior until measured
+  Duration latency{0};             ///< L: smoothed submit-to-complete of one block
+  std::uint64_t queued_bytes = 0;  ///< L: submitted, not terminal
+  double migration_share = 1.0;    ///< E/L: share of the link free for background copies
 };
 
 /// Cost of computing one block of tokens whose first token stands at `position`:

@@ -92,9 +92,9 @@ class TIDEPOOL_EXPORT Sequence {
   [[nodiscard]] std::uint32_t committed() const noexcept;  ///< tokens whose KV is written
   [[nodiscard]] bool paused() const noexcept;
 
-  /// Adds tokens and reserves what they need: same plan as an admission, all or nothing. A shared or
-  /// published partial tail is copied first (copy-on-write).
-  /// Errors: kBusy (shortfall is in the demand ledger), kNeverFits, kPaused, handle errors.
+  /// Adds tokens and reserves what they need: same plan as an admission, all or nothing. A shared
+  /// or published partial tail is copied first (copy-on-write). Errors: kBusy (shortfall is in the
+  /// demand ledger), kNeverFits, kPaused, handle errors.
   Outcome Append(std::span<const Token> tokens) noexcept;
   Outcome Append(Token token) noexcept { return Append(std::span(&token, 1)); }
 
@@ -139,10 +139,10 @@ static_assert(sizeof(Sequence) == 16 && sizeof(LoadTicket) == 16);
 
 /// Why an admission was refused, and what would help.
 struct Shortfall {
-  std::uint32_t needed = 0;      ///< HBM slots the request needs beyond its hits
-  std::uint32_t available = 0;   ///< free, less what is set aside for stronger demands
-  std::uint32_t evictable = 0;   ///< cached blocks; those that are dirty need write-back first
-  std::uint32_t in_flight = 0;   ///< slots that transfers will free
+  std::uint32_t needed = 0;     ///< HBM slots the request needs beyond its hits
+  std::uint32_t available = 0;  ///< free, less what is set aside for stronger demands
+  std::uint32_t evictable = 0;  ///< cached blocks; those that are dirty need write-back first
+  std::uint32_t in_flight = 0;  ///< slots that transfers will free
 };
 
 /// Result of Admit and Resume. tokens of the prompt = ready + loading + recompute.
@@ -153,8 +153,8 @@ struct Admission {
   std::uint32_t loading_tokens = 0;    ///< being onboarded; see ticket
   std::uint32_t recompute_tokens = 0;  ///< the engine computes these, always the last ones
   LoadTicket ticket;
-  Shortfall shortfall;                 ///< when not granted
-  std::uint64_t signals_version = 0;   ///< snapshot the decision was made from
+  Shortfall shortfall;                ///< when not granted
+  std::uint64_t signals_version = 0;  ///< snapshot the decision was made from
 
   [[nodiscard]] bool granted() const noexcept { return outcome == Outcome::kOk; }
 };

@@ -39,7 +39,9 @@ class TIDEPOOL_EXPORT SlotAllocator {
     return leaf * 64 + static_cast<std::uint32_t>(__builtin_ctzll(word));
   }
   /// REQUIRES: `slot` was taken.
-  void Give(std::uint32_t slot) noexcept { GiveMask(slot >> 6, std::uint64_t{1} << (slot & 63), 1); }
+  void Give(std::uint32_t slot) noexcept {
+    GiveMask(slot >> 6, std::uint64_t{1} << (slot & 63), 1);
+  }
   /// COMPLEXITY: about one word update for each 64 neighbours.
   void Give(std::span<const std::uint32_t> slots) noexcept;
 

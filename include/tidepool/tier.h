@@ -47,13 +47,14 @@ enum class DeviceWork : std::uint8_t {
 
 struct TierSpec {
   TierKind kind = TierKind::kDram;
-  std::uint64_t bytes = 0;      ///< capacity; 0 when `slots` is given
-  std::uint32_t slots = 0;      ///< capacity in blocks; 0 when `bytes` is given
+  std::uint64_t bytes = 0;  ///< capacity; 0 when `slots` is given
+  std::uint32_t slots = 0;  ///< capacity in blocks; 0 when `bytes` is given
   StorageFormat format = StorageFormat::kIdentity;
-  bool holes_allowed = false;   ///< interior blocks may leave before tails
-  Arena arena;                  ///< memory kinds; empty = the library allocates
-  std::string path;             ///< kNvme: the file, created fresh and truncated
-  bool clear_on_reuse = false;  ///< HBM: zero every slot before a new owner, not only across tenants
+  bool holes_allowed = false;  ///< interior blocks may leave before tails
+  Arena arena;                 ///< memory kinds; empty = the library allocates
+  std::string path;            ///< kNvme: the file, created fresh and truncated
+  bool clear_on_reuse =
+      false;  ///< HBM: zero every slot before a new owner, not only across tenants
   DeviceWork device_work = DeviceWork::kInline;  ///< HBM only
   double prior_bytes_per_second = 10e9;          ///< until measured, each direction
   Duration prior_latency{20'000};

@@ -77,7 +77,12 @@ struct Fence {
 
 /// Importance of a request and of the blocks its session claims. Consumed at admission (who gets
 /// freed slots), at victim choice (whose blocks leave) and by PlanReclaim (who is preempted).
-enum class Priority : std::uint8_t { kBackground = 0, kNormal = 1, kInteractive = 2, kCritical = 3 };
+enum class Priority : std::uint8_t {
+  kBackground = 0,
+  kNormal = 1,
+  kInteractive = 2,
+  kCritical = 3
+};
 inline constexpr std::size_t kPriorityCount = 4;
 
 inline namespace literals {

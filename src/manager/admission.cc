@@ -64,9 +64,15 @@ void ManagerCore::Classify(AdmitPlan& plan) const {
   }
   for (const BlockId b : m.blocks) {
     switch (pool_->copy(b, kHbmTier)) {
-      case CopyState::kValid: plan.ready.push_back(b); break;
-      case CopyState::kWriting: plan.join.push_back(b); break;
-      case CopyState::kAbsent: plan.load.push_back(b); break;
+      case CopyState::kValid:
+        plan.ready.push_back(b);
+        break;
+      case CopyState::kWriting:
+        plan.join.push_back(b);
+        break;
+      case CopyState::kAbsent:
+        plan.load.push_back(b);
+        break;
     }
   }
 }
@@ -143,7 +149,8 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
                 match);
   std::uint32_t next = 0;  // contiguous blocks only count as a hit
   std::uint32_t loads = 0;
-  const std::uint32_t full = (static_cast<std::uint32_t>(request.tokens.size()) - 1) / block_tokens_;
+  const std::uint32_t full =
+      (static_cast<std::uint32_t>(request.tokens.size()) - 1) / block_tokens_;
   for (const Segment& s : match.segments) {
     if (s.first != next) break;
     next += s.count;
@@ -266,9 +273,9 @@ void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq)
     const TierIndex from = pool_->best_tier(b);
     policies_[from]->OnAccessed({&b, 1});
     AttachCopy(b, kHbmTier, quotas_ ? block_ns_[b.value()] : 0);
-    Transfer& transfer = NewTransfer(
-        b, from, kHbmTier,
-        seq != nullptr ? TransferClass::kDemandLoad : TransferClass::kCertainPrefetch);
+    Transfer& transfer =
+        NewTransfer(b, from, kHbmTier,
+                    seq != nullptr ? TransferClass::kDemandLoad : TransferClass::kCertainPrefetch);
     transfer.deadline = deadline;
     next_deadline_ = std::min(next_deadline_, deadline);
     load_of_block_[b.value()] = static_cast<std::uint32_t>(&transfer - transfers_.data());
@@ -346,8 +353,7 @@ void ManagerCore::FillAdmission(const SequenceData& seq, std::uint32_t prompt,
 }
 
 // Digests of the full blocks that nobody had, for policies with ghost lists (12 ns a block).
-void ManagerCore::FindMisses(const AdmitRequest& request, std::uint32_t ns,
-                             const AdmitPlan& plan) {
+void ManagerCore::FindMisses(const AdmitRequest& request, std::uint32_t ns, const AdmitPlan& plan) {
   misses_.clear();
   if (!want_misses_) return;
   PrefixHash parent = plan.matched != 0 ? pool_->digest(plan.match.blocks.back())
@@ -382,12 +388,11 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
     ++stats_.never_fits;
     return admission;
   }
-  const RoomRequest room{
-      .slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
-      .priority = Effective(request),
-      .request = request.request,
-      .session = request.session,
-      .ns = ns};
+  const RoomRequest room{.slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
+                         .priority = Effective(request),
+                         .request = request.request,
+                         .session = request.session,
+                         .ns = ns};
   FindMisses(request, ns, plan);
   if (!HasSequence() || !MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
@@ -461,7 +466,8 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   misses_.clear();
   const auto length = static_cast<std::uint32_t>(seq.tokens.size());
   if (seq.publish) {
-    const AdmitRequest request{.tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content};
+    const AdmitRequest request{
+        .tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content};
     Match(request, seq.ns.value(), length / block_tokens_, false, plan.match);
   }
   Classify(plan);
@@ -474,21 +480,26 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     plan.kept.push_back(p.ref.block);
     committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
     switch (pool_->copy(p.ref.block, kHbmTier)) {
-      case CopyState::kValid: plan.ready.push_back(p.ref.block); break;
-      case CopyState::kWriting: plan.join.push_back(p.ref.block); break;
-      case CopyState::kAbsent: plan.load.push_back(p.ref.block); break;
+      case CopyState::kValid:
+        plan.ready.push_back(p.ref.block);
+        break;
+      case CopyState::kWriting:
+        plan.join.push_back(p.ref.block);
+        break;
+      case CopyState::kAbsent:
+        plan.load.push_back(p.ref.block);
+        break;
     }
   }
   const auto have = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
   plan.fresh = BlocksFor(length) - have;
   admission.outcome = CheckLimits(have + plan.fresh, have + plan.fresh, seq.ns.value());
   if (admission.outcome != Outcome::kOk) return admission;
-  const RoomRequest room{
-      .slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
-      .priority = seq.priority,
-      .request = seq.request,
-      .session = seq.session_id,
-      .ns = seq.ns.value()};
+  const RoomRequest room{.slots = plan.fresh + static_cast<std::uint32_t>(plan.load.size()),
+                         .priority = seq.priority,
+                         .request = seq.request,
+                         .session = seq.session_id,
+                         .ns = seq.ns.value()};
   if (!MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
     admission.outcome = Outcome::kBusy;

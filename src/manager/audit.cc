@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "src/str_cat.h"
 #include "src/manager/core.h"
+#include "src/str_cat.h"
 
 namespace tidepool::internal {
 
@@ -31,8 +31,8 @@ TableSizes ManagerCore::table_sizes() const noexcept {
 }
 
 std::uint64_t ManagerCore::metadata_bytes() const noexcept {
-  std::uint64_t bytes = pool_->MemoryBytes() + index_->MemoryBytes() + slot_tenant_.size() * 2 +
-                        block_ns_.size() * 4;
+  std::uint64_t bytes =
+      pool_->MemoryBytes() + index_->MemoryBytes() + slot_tenant_.size() * 2 + block_ns_.size() * 4;
   for (const auto& policy : policies_) bytes += policy->MemoryBytes();
   return bytes;
 }
@@ -48,9 +48,8 @@ std::vector<ReclaimChoice> ManagerCore::PlanReclaim(std::uint64_t bytes, Priorit
   const double up = tiers_ > 1 ? engine_->BytesPerSecond(1, 0) : 0;
   for (const auto& seq : sequences_) {
     if (seq->state != SequenceState::kRunning || seq->priority > below) continue;
-    ReclaimChoice choice{.sequence = SequenceId(seq->serial),
-                         .session = seq->session_id,
-                         .priority = seq->priority};
+    ReclaimChoice choice{
+        .sequence = SequenceId(seq->serial), .session = seq->session_id, .priority = seq->priority};
     double recompute = 0;
     for (std::size_t i = seq->dropped; i < seq->blocks.size(); ++i) {
       if (pool_->holds(seq->blocks[i]) != 1) continue;  // shared: others keep it
@@ -102,8 +101,8 @@ Status ManagerCore::Audit() const {
       ++holds[b.value()];
       if (seq->table[i] != pool_->slot(b, kHbmTier).value()) {
         return absl::InternalError(StrCat("sequence ", seq->index, " position ", i,
-                                                ": table says slot ", seq->table[i], ", block ",
-                                                b.value(), " has ", pool_->slot(b, 0).value()));
+                                          ": table says slot ", seq->table[i], ", block ",
+                                          b.value(), " has ", pool_->slot(b, 0).value()));
       }
     }
   }
@@ -132,8 +131,8 @@ Status ManagerCore::Audit() const {
     const BlockId b(i);
     if (pool_->holds(b) != holds[i] || pool_->pins(b) != pins[i]) {
       return absl::InternalError(StrCat("block ", i, ": ", pool_->holds(b), " holds and ",
-                                              pool_->pins(b), " pins, its users add up to ",
-                                              holds[i], " and ", pins[i]));
+                                        pool_->pins(b), " pins, its users add up to ", holds[i],
+                                        " and ", pins[i]));
     }
     if (pool_->Has(b, word::kExcluded)) {
       return absl::InternalError(StrCat("block ", i, " kept a plan's mark"));
@@ -145,8 +144,8 @@ Status ManagerCore::Audit() const {
   std::uint64_t granted = 0;
   for (const Demand& d : demands_) granted += d.granted;
   if (granted > pool_->free_slots(kHbmTier)) {
-    return absl::InternalError(StrCat(granted, " slots set aside, ",
-                                            pool_->free_slots(kHbmTier), " free"));
+    return absl::InternalError(
+        StrCat(granted, " slots set aside, ", pool_->free_slots(kHbmTier), " free"));
   }
   return absl::OkStatus();
 }

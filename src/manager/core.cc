@@ -22,11 +22,10 @@ Status ValidateTier(const TierSpec& tier, std::size_t index) {
   const bool hbm = tier.kind == TierKind::kHbm;
   if (hbm != (index == 0)) {
     return Invalid(name, StrCat(ToString(tier.kind), " stands at position ", index,
-                                      "; HBM is the first tier and only that"));
+                                "; HBM is the first tier and only that"));
   }
   if (tier.format != StorageFormat::kIdentity) {
-    return absl::UnimplementedError(
-        StrCat(name, ".format: only the identity format is supported"));
+    return absl::UnimplementedError(StrCat(name, ".format: only the identity format is supported"));
   }
   if (tier.slots == 0 && tier.bytes == 0 && tier.arena.slots == 0) {
     return Invalid(name, "capacity is 0: give slots, bytes or an arena");
@@ -52,7 +51,7 @@ const void* ThisThread() noexcept {
 Status ManagerCore::Validate(const ManagerOptions& options) {
   if (options.layout.groups.size() != 1) {
     return absl::UnimplementedError(StrCat("layout.groups: ", options.layout.groups.size(),
-                                                 " cache groups; the manager drives exactly 1"));
+                                           " cache groups; the manager drives exactly 1"));
   }
   if (options.layout.block_tokens == 0 || options.layout.block_tokens > 65536) {
     return Invalid("layout.block_tokens",
@@ -65,8 +64,8 @@ Status ManagerCore::Validate(const ManagerOptions& options) {
     if (Status s = ValidateTier(options.tiers[i], i); !s.ok()) return s;
   }
   if (options.max_sequences == 0 || options.max_sequences > word::kHoldMask) {
-    return Invalid("max_sequences", StrCat(options.max_sequences, " is not in [1, ",
-                                                 word::kHoldMask, "]"));
+    return Invalid("max_sequences",
+                   StrCat(options.max_sequences, " is not in [1, ", word::kHoldMask, "]"));
   }
   if (options.demand_ttl <= Duration::zero() || options.load_deadline <= Duration::zero()) {
     return Invalid("demand_ttl, load_deadline", "must be positive");
@@ -111,9 +110,8 @@ Status ManagerCore::BindTiers() {
                         .layers = layers_,
                         .prior_bytes_per_second = spec.prior_bytes_per_second,
                         .prior_latency = spec.prior_latency};
-    const std::uint64_t stride = spec.kind == TierKind::kNvme
-                                     ? (block_bytes_ + 4095) / 4096 * 4096
-                                     : block_bytes_;
+    const std::uint64_t stride =
+        spec.kind == TierKind::kNvme ? (block_bytes_ + 4095) / 4096 * 4096 : block_bytes_;
     if (binding.slots == 0 && spec.bytes != 0) {
       const std::uint64_t slots = spec.bytes / stride;
       if (slots == 0 || slots >= kNone) {
@@ -128,7 +126,7 @@ Status ManagerCore::BindTiers() {
           binding.arena.layer_bytes != *layer_bytes) {
         return Invalid(StrCat("tiers[", t, "].arena"),
                        StrCat("geometry differs: the layout has ", layers_, " layers of ",
-                                    *layer_bytes, " bytes and ", binding.slots, " slots"));
+                              *layer_bytes, " bytes and ", binding.slots, " slots"));
       }
     } else if (spec.kind != TierKind::kNvme) {
       StatusOr<Arena> arena = AllocateHostArena(binding.slots, layers_, *layer_bytes);
@@ -155,18 +153,18 @@ Status ManagerCore::Start() {
                           .clock = options_.clock};
   for (const TierBinding& b : bindings_) pool.slots.push_back(b.slots);
   pool_ = std::make_unique<BlockPool>(pool);
-  index_ = std::make_unique<PrefixIndex>(
-      PrefixIndex::Options{.pool = pool_.get(),
-                           .digest_seed = options_.digest_seed,
-                           .child_hash = options_.child_hash,
-                           .block_digest = options_.block_digest});
+  index_ =
+      std::make_unique<PrefixIndex>(PrefixIndex::Options{.pool = pool_.get(),
+                                                         .digest_seed = options_.digest_seed,
+                                                         .child_hash = options_.child_hash,
+                                                         .block_digest = options_.block_digest});
   engine_ = options_.engine ? std::move(options_.engine) : MakeHostEngine();
   if (Status s = engine_->Attach(bindings_, observer_); !s.ok()) return s;
   for (TierIndex t = 1; t < tiers_; ++t) {
     if (!engine_->Supports(t, 0) || !engine_->Supports(static_cast<TierIndex>(t - 1), t)) {
       return absl::FailedPreconditionError(
           StrCat("tiers[", t, "]: the transfer engine has no direct path between ",
-                       ToString(bindings_[t].kind), " and the tiers it serves"));
+                 ToString(bindings_[t].kind), " and the tiers it serves"));
     }
   }
   for (TierIndex t = 0; t < tiers_; ++t) {
@@ -180,8 +178,8 @@ Status ManagerCore::Start() {
   }
   if (want_misses_) digests_ = std::make_unique<DigestScheme>(options_.digest_seed);
   migrator_ = options_.migrator ? std::move(options_.migrator) : MakeDemandWriteBack();
-  table_capacity_ = options_.max_sequence_blocks != 0 ? options_.max_sequence_blocks
-                                                      : bindings_[0].slots;
+  table_capacity_ =
+      options_.max_sequence_blocks != 0 ? options_.max_sequence_blocks : bindings_[0].slots;
   slot_tenant_.assign(bindings_[0].slots, 0);
   events_.resize(options_.event_log_capacity);
   tenants_[""] = 0;
@@ -230,8 +228,8 @@ StatusOr<NamespaceId> ManagerCore::RegisterNamespace(const NamespaceKey& key) {
   }
   NamespaceData data;
   data.key = key;
-  data.tenant = tenants_.try_emplace(key.tenant, static_cast<std::uint32_t>(tenants_.size()))
-                    .first->second;
+  data.tenant =
+      tenants_.try_emplace(key.tenant, static_cast<std::uint32_t>(tenants_.size())).first->second;
   data.root_epoch = ~0ull;
   namespaces_.push_back(std::move(data));
   return NamespaceId(static_cast<std::uint32_t>(namespaces_.size() - 1));
@@ -322,7 +320,8 @@ Status ManagerCore::SetQuota(NamespaceId ns, TierIndex tier, Quota quota) {
     }
     for (const auto& seq : sequences_) {  // private blocks know their owner only here
       for (BlockId b : seq->blocks) {
-        if (!b.valid() || pool_->Has(b, word::kPublished) || block_ns_[b.value()] == seq->ns.value())
+        if (!b.valid() || pool_->Has(b, word::kPublished) ||
+            block_ns_[b.value()] == seq->ns.value())
           continue;
         --namespaces_[block_ns_[b.value()]].used[0];
         block_ns_[b.value()] = seq->ns.value();

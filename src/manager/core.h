@@ -66,9 +66,9 @@ struct SequenceData {
   Priority priority = Priority::kNormal;
 
   std::vector<Token> tokens;
-  std::vector<BlockId> blocks;  // by position; may exceed the tokens (lookahead)
-  std::uint32_t dropped = 0;    // leading positions given up
-  std::uint32_t committed = 0;  // tokens
+  std::vector<BlockId> blocks;       // by position; may exceed the tokens (lookahead)
+  std::uint32_t dropped = 0;         // leading positions given up
+  std::uint32_t committed = 0;       // tokens
   std::uint32_t publish_blocks = 0;  // leading blocks the index has decided about
   BlockRef cursor;                   // index block at position publish_blocks - 1
   std::vector<BlockContent> content;
@@ -123,8 +123,8 @@ struct Transfer {
   std::uint32_t generation = 0;
   bool active = false;
   bool submitted = false;
-  bool release = false;  // give up the copy in `from` on success
-  bool expired = false;  // deadline passed; destination quarantined
+  bool release = false;     // give up the copy in `from` on success
+  bool expired = false;     // deadline passed; destination quarantined
   bool superseded = false;  // the source was written meanwhile: the copy is out of date
   BlockRef block;
   TierIndex from = 0;
@@ -261,8 +261,8 @@ class ManagerCore {
 
   // admission.cc
   Outcome CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const;
-  void Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks,
-             bool partial, MatchResult& match);
+  void Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks, bool partial,
+             MatchResult& match);
   void PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan);
   void Classify(AdmitPlan& plan) const;
   Outcome CheckLimits(std::uint64_t blocks, std::uint64_t table, std::uint32_t ns) const;
@@ -397,8 +397,8 @@ class ManagerCore {
   std::vector<NamespaceData> namespaces_;
   absl::flat_hash_map<std::string, std::uint32_t> tenants_;
   bool quotas_ = false;
-  std::vector<std::uint32_t> block_ns_;       // by block, kept while a quota is set
-  std::vector<std::uint16_t> slot_tenant_;    // by HBM slot: last owner's tenant + 1
+  std::vector<std::uint32_t> block_ns_;     // by block, kept while a quota is set
+  std::vector<std::uint16_t> slot_tenant_;  // by HBM slot: last owner's tenant + 1
   std::uint32_t epoch_sweep_ = 0;
 
   absl::flat_hash_map<std::uint64_t, std::uint32_t> session_index_;
@@ -416,11 +416,11 @@ class ManagerCore {
   std::vector<std::uint32_t> unsubmitted_;
   std::uint32_t active_transfers_ = 0;
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
-  std::array<std::uint32_t, kMaxTiers> leaving_{};       // copies in flight that free a slot
-  std::array<std::uint32_t, kMaxTiers> in_flight_{};     // slots a transfer reads or writes
-  std::array<std::uint32_t, kMaxTiers> lower_short_{};   // slots a copy down could not get
-  std::array<std::uint32_t, kMaxTiers> copy_failures_{}; // in a row, by destination
-  std::vector<std::pair<BlockRef, TierIndex>> copied_;   // copied down, waiting to be released
+  std::array<std::uint32_t, kMaxTiers> leaving_{};        // copies in flight that free a slot
+  std::array<std::uint32_t, kMaxTiers> in_flight_{};      // slots a transfer reads or writes
+  std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get
+  std::array<std::uint32_t, kMaxTiers> copy_failures_{};  // in a row, by destination
+  std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
   TimePoint next_deadline_ = kNever;
   std::uint32_t shrinking_ = 0;  // bit per tier
 
@@ -437,10 +437,10 @@ class ManagerCore {
   std::vector<BlockRef> orphans_;
   bool want_misses_ = false;
   bool want_claims_ = false;
-  std::unique_ptr<DigestScheme> digests_;   // only for policies that want misses
-  std::vector<PrefixHash> misses_;          // of the request being planned
-  std::uint64_t tick_ = 0;                  // order of releases
-  std::uint32_t stale_hint_ = 0;  // trees retired, not yet known to be empty
+  std::unique_ptr<DigestScheme> digests_;  // only for policies that want misses
+  std::vector<PrefixHash> misses_;         // of the request being planned
+  std::uint64_t tick_ = 0;                 // order of releases
+  std::uint32_t stale_hint_ = 0;           // trees retired, not yet known to be empty
 
   std::vector<Event> events_;  // ring
   std::uint64_t event_number_ = 0;

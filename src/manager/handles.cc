@@ -238,8 +238,7 @@ Outcome KvCacheManager::CompleteSession(SessionId session) {
   return core_->CompleteSession(session);
 }
 const SchedulingSignals& KvCacheManager::signals() const noexcept { return core_->signals(); }
-std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes,
-                                                       Priority below) const {
+std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes, Priority below) const {
   return core_->PlanReclaim(bytes, below);
 }
 std::uint32_t KvCacheManager::Evict(TierIndex tier, std::uint32_t blocks) {
@@ -267,9 +266,7 @@ const ManagerStats& KvCacheManager::stats() const noexcept { return core_->stats
 TableSizes KvCacheManager::table_sizes() const noexcept { return core_->table_sizes(); }
 std::uint64_t KvCacheManager::metadata_bytes() const noexcept { return core_->metadata_bytes(); }
 std::uint64_t KvCacheManager::block_bytes() const noexcept { return core_->block_bytes(); }
-std::uint32_t KvCacheManager::block_tokens() const noexcept {
-  return core_->pool().block_tokens();
-}
+std::uint32_t KvCacheManager::block_tokens() const noexcept { return core_->pool().block_tokens(); }
 std::uint32_t KvCacheManager::layers() const noexcept { return core_->layers(); }
 const Arena& KvCacheManager::arena(TierIndex tier) const noexcept { return core_->arena(tier); }
 std::string KvCacheManager::DescribeTransfers() const { return core_->engine().Describe(); }

@@ -8,9 +8,9 @@ namespace tidepool::internal {
 const PrefixHash* ManagerCore::ContentOf(const SequenceData& seq,
                                          std::uint32_t block) const noexcept {
   if (seq.content.empty()) return nullptr;
-  const auto it = std::lower_bound(
-      seq.content.begin(), seq.content.end(), block,
-      [](const BlockContent& c, std::uint32_t b) { return c.block < b; });
+  const auto it =
+      std::lower_bound(seq.content.begin(), seq.content.end(), block,
+                       [](const BlockContent& c, std::uint32_t b) { return c.block < b; });
   return it != seq.content.end() && it->block == block ? &it->key : nullptr;
 }
 
@@ -66,11 +66,12 @@ bool ManagerCore::RecoverCursor(SequenceData& seq) {
     return true;
   }
   if (pool_->alive(seq.cursor) && pool_->Has(seq.cursor.block, word::kPublished)) return true;
-  index_->Match({.root = seq.root,
-                 .tokens = std::span(seq.tokens).first(std::size_t{seq.publish_blocks} * block_tokens_),
-                 .content = seq.content,
-                 .timeline = seq.timeline},
-                match_);
+  index_->Match(
+      {.root = seq.root,
+       .tokens = std::span(seq.tokens).first(std::size_t{seq.publish_blocks} * block_tokens_),
+       .content = seq.content,
+       .timeline = seq.timeline},
+      match_);
   const auto matched = static_cast<std::uint32_t>(match_.blocks.size());
   for (std::uint32_t i = matched; i < seq.publish_blocks; ++i) {
     if (!seq.blocks[i].valid()) return false;  // given up (window): the chain cannot be mended
@@ -86,9 +87,8 @@ void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
     return;
   }
   const bool pending = !Passed(fence);
-  const bool own_claim =
-      seq.session != kNone && pool_->alive(seq.cursor) &&
-      index_->ClaimedTail(seq.session) == seq.cursor.block;
+  const bool own_claim = seq.session != kNone && pool_->alive(seq.cursor) &&
+                         index_->ClaimedTail(seq.session) == seq.cursor.block;
   PublishCursor cursor{.root = seq.root, .last = seq.cursor.block};
   scratch_.clear();
   revived_.clear();

@@ -16,9 +16,7 @@ class CleanFilter final : public VictimFilter {
  public:
   CleanFilter(const BlockPool* pool, TierIndex tier, bool last)
       : pool_(pool), tier_(tier), last_(last) {}
-  bool Allows(BlockId block) const noexcept override {
-    return last_ || pool_->Clean(block, tier_);
-  }
+  bool Allows(BlockId block) const noexcept override { return last_ || pool_->Clean(block, tier_); }
 
  private:
   const BlockPool* pool_;

@@ -95,8 +95,8 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
   }
   const std::uint32_t blocks = BlocksFor(parent.committed);
   child->blocks.assign(parent.blocks.begin(), parent.blocks.begin() + blocks);
-  const auto shared = std::span<const BlockId>(child->blocks).subspan(
-      std::min<std::size_t>(parent.dropped, blocks));
+  const auto shared = std::span<const BlockId>(child->blocks)
+                          .subspan(std::min<std::size_t>(parent.dropped, blocks));
   if (!shared.empty() &&
       pool_->Transition(shared, {.to = Phase::kActive, .cause = Cause::kMatch, .hold = 1}) !=
           Outcome::kOk) {
@@ -177,10 +177,10 @@ Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
                     : hint.wait == WaitClass::kNetwork ? SessionState::kWaitingNetwork
                                                        : SessionState::kWaitingTool;
     const bool known = hint.expected_return != Duration::max();
-    session.expected_return =
-        !known ? kNever
-        : hint.expected_return > kNever - session.idle_since ? kNever
-                                                            : session.idle_since + hint.expected_return;
+    session.expected_return = !known ? kNever
+                              : hint.expected_return > kNever - session.idle_since
+                                  ? kNever
+                                  : session.idle_since + hint.expected_return;
     session.expected_return_log_sd = hint.expected_return_log_sd;
   }
   ReleaseFrom(seq, 0, TailAction::kKeep);
@@ -309,8 +309,7 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
   if (!rest.empty()) ReleaseFenced(seq, std::move(rest), TailAction::kFree);
 }
 
-void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks,
-                                TailAction action) {
+void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action) {
   if (Passed(seq.last_fence)) {
     ReleaseNow(blocks, action);
     return;

@@ -12,8 +12,7 @@ TransferId IdOf(std::uint32_t index, std::uint32_t generation) {
 
 }  // namespace
 
-Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to,
-                                   TransferClass cls) {
+Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls) {
   std::uint32_t index;
   if (!free_transfers_.empty()) {
     index = free_transfers_.back();
@@ -75,10 +74,9 @@ bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls
 
 // Hands what waits to the engine, most urgent first; a refusal leaves it for the next Poll.
 void ManagerCore::Pump() {
-  std::stable_sort(unsubmitted_.begin(), unsubmitted_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) {
-                     return transfers_[a].transfer_class < transfers_[b].transfer_class;
-                   });
+  std::stable_sort(unsubmitted_.begin(), unsubmitted_.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return transfers_[a].transfer_class < transfers_[b].transfer_class;
+  });
   requests_.clear();
   for (const std::uint32_t i : unsubmitted_) {
     const Transfer& t = transfers_[i];
@@ -429,8 +427,8 @@ KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens
   for (const BlockId b : match.blocks) {
     const bool below = (pool_->valid_mask(b) & ~1u) != 0 || (pool_->writing_mask(b) & ~1u) != 0;
     if (!refused && !below) {
-      refused = AcquireLower(1, 1) == 0 ||
-                !StartCopyDown(b, kHbmTier, TransferClass::kShadowCopy, false);
+      refused =
+          AcquireLower(1, 1) == 0 || !StartCopyDown(b, kHbmTier, TransferClass::kShadowCopy, false);
     }
     ++(refused ? result.refused : result.accepted);
   }

@@ -60,8 +60,7 @@ class LruPolicy final : public EvictionPolicy {
   }
 
   [[nodiscard]] std::uint64_t MemoryBytes() const noexcept override {
-    return sizeof(*this) - sizeof(log_) + log_.MemoryBytes() +
-           moved_.capacity() * sizeof(BlockId);
+    return sizeof(*this) - sizeof(log_) + log_.MemoryBytes() + moved_.capacity() * sizeof(BlockId);
   }
 
  private:

@@ -132,8 +132,8 @@ Status FakeTransferEngine::Attach(std::span<const TierBinding> tiers, Observer*)
     for (TierIndex to = 0; to < tiers_.size(); ++to) {
       Link& link = LinkOf(from, to);
       if (link.bytes_per_second > 0) continue;  // set before Attach
-      link.bytes_per_second = std::min(tiers_[from].prior_bytes_per_second,
-                                       tiers_[to].prior_bytes_per_second);
+      link.bytes_per_second =
+          std::min(tiers_[from].prior_bytes_per_second, tiers_[to].prior_bytes_per_second);
       link.latency = std::max(tiers_[from].prior_latency, tiers_[to].prior_latency);
     }
   }
@@ -147,8 +147,8 @@ bool FakeTransferEngine::Supports(TierIndex from, TierIndex to) const noexcept {
 }
 
 std::size_t FakeTransferEngine::Submit(std::span<const CopyRequest> copies) noexcept {
-  const std::size_t room = options_.max_in_flight - std::min(options_.max_in_flight,
-                                                             in_flight_.size());
+  const std::size_t room =
+      options_.max_in_flight - std::min(options_.max_in_flight, in_flight_.size());
   std::size_t accepted = std::min({copies.size(), options_.accept_limit, room});
   if (options_.automatic && accepted > 0 && Chance(options_.faults.refuse)) {
     accepted = random_() % accepted;
@@ -274,8 +274,8 @@ std::uint32_t FakeTransferEngine::DelayPolls() {
 }
 
 FakeTransferEngine::Copy* FakeTransferEngine::Find(TransferId id) {
-  const auto it = std::ranges::find_if(
-      in_flight_, [id](const Copy& copy) { return copy.request.id == id; });
+  const auto it =
+      std::ranges::find_if(in_flight_, [id](const Copy& copy) { return copy.request.id == id; });
   return it == in_flight_.end() ? nullptr : &*it;
 }
 
@@ -323,8 +323,8 @@ void FakeTransferEngine::Violation(const CopyRequest& request, std::string_view 
   violations_.push_back(
       "transfer " + std::to_string(request.id.value()) + " of block " +
       std::to_string(request.block.value()) + ", tier " + std::to_string(request.from) + " slot " +
-      std::to_string(request.source.value()) + " to tier " + std::to_string(request.to) +
-      " slot " + std::to_string(request.destination.value()) + ": " + std::string(what));
+      std::to_string(request.source.value()) + " to tier " + std::to_string(request.to) + " slot " +
+      std::to_string(request.destination.value()) + ": " + std::string(what));
 }
 
 void FakeTransferEngine::Plan(Copy& copy) {
@@ -412,8 +412,8 @@ void FakeTransferEngine::AdvanceLinks(TimePoint now) {
     changed = false;
     std::array<Copy*, std::size_t{kMaxTiers} * kMaxTiers> next{};
     for (Copy& copy : in_flight_) {
-      const std::size_t link = static_cast<std::size_t>(
-          &LinkOf(copy.request.from, copy.request.to) - links_.data());
+      const std::size_t link =
+          static_cast<std::size_t>(&LinkOf(copy.request.from, copy.request.to) - links_.data());
       const bool moving = next[link] != nullptr && next[link]->done_at.has_value();
       if (copy.dropped || moving) continue;
       if (next[link] == nullptr || copy.done_at.has_value() || more_urgent(copy, *next[link])) {

@@ -159,7 +159,8 @@ std::int64_t FaultFileIo::Complete(const FileOp& op) {
     return result > 0 ? Move(op, static_cast<std::uint64_t>(result)) : result;
   }
   if (Chance(faults_.error)) return -EIO;
-  if (Chance(faults_.short_transfer) && op.bytes > 1) return Move(op, 1 + random_() % (op.bytes - 1));
+  if (Chance(faults_.short_transfer) && op.bytes > 1)
+    return Move(op, 1 + random_() % (op.bytes - 1));
   return Move(op, op.bytes);
 }
 

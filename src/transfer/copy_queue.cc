@@ -134,8 +134,8 @@ TransferEstimate CopyQueue::Estimate(TierIndex from, TierIndex to, std::uint64_t
   if (rate.bytes_per_second() > 0) {
     estimate.time += SecondsToDuration(total / rate.bytes_per_second());
   }
-  estimate.margin = rate.measured() ? SecondsToDuration(total * rate.seconds_per_byte_sd())
-                                    : estimate.time / 2;
+  estimate.margin =
+      rate.measured() ? SecondsToDuration(total * rate.seconds_per_byte_sd()) : estimate.time / 2;
   return estimate;
 }
 
@@ -321,8 +321,6 @@ void CopyQueue::CompleteIfOver(Copy& copy) {
   copies_.erase(copy.request.id.value());
 }
 
-void CopyQueue::Complete(const Completion& completion) {
-  completions_.push_back(completion);
-}
+void CopyQueue::Complete(const Completion& completion) { completions_.push_back(completion); }
 
 }  // namespace tidepool

@@ -24,16 +24,21 @@ absl::StatusCode CodeOf(int error) {
     case EFBIG:
     case EMFILE:
     case ENFILE:
-    case ENOMEM: return absl::StatusCode::kResourceExhausted;
+    case ENOMEM:
+      return absl::StatusCode::kResourceExhausted;
     case EACCES:
     case EPERM:
-    case EROFS: return absl::StatusCode::kPermissionDenied;
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
     case ENOENT:
-    case ENOTDIR: return absl::StatusCode::kNotFound;
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
     case EISDIR:
     case EINVAL:
-    case ENAMETOOLONG: return absl::StatusCode::kInvalidArgument;
-    default: return absl::StatusCode::kUnavailable;
+    case ENAMETOOLONG:
+      return absl::StatusCode::kInvalidArgument;
+    default:
+      return absl::StatusCode::kUnavailable;
   }
 }
 

@@ -66,7 +66,8 @@ Status FileWorker::Open() {
                                 .offset = plan_.Begin(plan_.count() - 1),
                                 .bytes = plan_.Bytes(plan_.count() - 1)};
     // Odd and even slots between them show whether stride and base suit.
-    staging |= !contiguous_[i] || !Direct(arena, SlotId(0), last) || !Direct(arena, SlotId(1), last);
+    staging |=
+        !contiguous_[i] || !Direct(arena, SlotId(0), last) || !Direct(arena, SlotId(1), last);
   }
   if (staging) {
     StatusOr<Arena> memory =
@@ -94,12 +95,12 @@ void FileWorker::RegisterMemory() {
 
 void FileWorker::Run() {
   for (;;) {
-    const bool idle = in_flight_ == 0 && to_hash_.empty() && to_start_.empty();
+    const bool idle =
+        in_flight_ == 0 && to_verify_.empty() && to_hash_.empty() && to_start_.empty();
     if (idle && !queue_->WaitForWork(Lane::kFile)) return;
     TakeChunks();
     StartQueued();
-    if (!to_hash_.empty()) {
-      HashNext();
+    if (HashNext()) {
       Reap(false);
     } else if (in_flight_ > 0) {
       // Block only where new work would wake us, or could not start anyway.
@@ -128,13 +129,12 @@ bool FileWorker::Direct(const Arena& arena, SlotId slot, const CopyQueue::Chunk&
   if (address % alignment_ != 0) return false;
   if (chunk.bytes % alignment_ == 0) return true;
   // The gap behind a payload is the library's to overwrite only in the library's own arenas.
-  return arena.owner != nullptr &&
-         chunk.offset + Padded(chunk.bytes) <= arena.slot_stride_bytes;
+  return arena.owner != nullptr && chunk.offset + Padded(chunk.bytes) <= arena.slot_stride_bytes;
 }
 
 void FileWorker::TakeChunks() {
   taken_.clear();
-  const bool park = to_hash_.empty() && to_start_.empty() && in_flight_ > 0;
+  const bool park = to_verify_.empty() && to_hash_.empty() && to_start_.empty() && in_flight_ > 0;
   queue_->Take(Lane::kFile, {.chunks = free_.size(), .park = park}, taken_);
   for (const CopyQueue::Chunk& chunk : taken_) {
     const std::uint32_t index = free_.back();
@@ -238,15 +238,17 @@ void FileWorker::OnIoOver(std::uint32_t index, bool ok) {
   if (op.write) {
     if (op.hashed || !options_.checksums) Finish(index);
   } else if (ok && options_.checksums) {
-    to_hash_.push_back(index);
+    to_verify_.push_back(index);
   } else {
     Finish(index);
   }
 }
 
-void FileWorker::HashNext() {
-  const std::uint32_t index = to_hash_.front();
-  to_hash_.pop_front();
+bool FileWorker::HashNext() {
+  std::deque<std::uint32_t>& queue = to_verify_.empty() ? to_hash_ : to_verify_;
+  if (queue.empty()) return false;
+  const std::uint32_t index = queue.front();
+  queue.pop_front();
   Op& op = ops_[index];
   op.sum = XXH3_64bits(op.data, op.chunk.bytes);
   op.hashed = true;
@@ -255,6 +257,7 @@ void FileWorker::HashNext() {
     op.ok = false;
   }
   if (op.io_over) Finish(index);
+  return true;
 }
 
 void FileWorker::Finish(std::uint32_t index) {

@@ -28,7 +28,7 @@ namespace tidepool {
 class FileWorker {
  public:
   struct Options {
-    TierIndex tier = 0;      ///< of the file, in `tiers`
+    TierIndex tier = 0;  ///< of the file, in `tiers`
     bool checksums = true;
     Observer* observer = nullptr;
   };
@@ -54,13 +54,13 @@ class FileWorker {
     bool ok = true;
     bool hashed = false;
     std::byte* data = nullptr;
-    std::uint64_t io_bytes = 0;     // with padding
+    std::uint64_t io_bytes = 0;  // with padding
     std::uint64_t file_offset = 0;
-    std::uint64_t started_at = 0;   // distance from `data` of the I/O in flight
-    std::uint32_t retries = 0;      // without progress
-    std::uint64_t expected_sum = 0; // reads
+    std::uint64_t started_at = 0;    // distance from `data` of the I/O in flight
+    std::uint32_t retries = 0;       // without progress
+    std::uint64_t expected_sum = 0;  // reads
     std::uint64_t sum = 0;
-    std::uint32_t uses = 0;         // tells a late result of an earlier op apart
+    std::uint32_t uses = 0;  // tells a late result of an earlier op apart
   };
 
   [[nodiscard]] const Arena& MemoryOf(const CopyQueue::Chunk& chunk, bool write) const;
@@ -74,13 +74,12 @@ class FileWorker {
   void Reap(bool block);
   void OnResult(const FileOpResult& result);
   void OnIoOver(std::uint32_t index, bool ok);
-  void HashNext();
+  [[nodiscard]] bool HashNext();
   void Finish(std::uint32_t index);
   void Report(const Op& op, std::string_view what);
   [[nodiscard]] bool LookUpSum(SlotId slot, std::uint32_t chunk, std::uint64_t& sum)
       TIDEPOOL_EXCLUDES(sums_mutex_);
-  void StoreSum(SlotId slot, std::uint32_t chunk, std::uint64_t sum)
-      TIDEPOOL_EXCLUDES(sums_mutex_);
+  void StoreSum(SlotId slot, std::uint32_t chunk, std::uint64_t sum) TIDEPOOL_EXCLUDES(sums_mutex_);
 
   FileIo* const io_;
   CopyQueue* const queue_;
@@ -89,13 +88,14 @@ class FileWorker {
   ChunkPlan plan_;
   std::uint64_t slot_stride_ = 0;
   std::uint64_t alignment_ = 1;
-  Arena staging_;  // one slot per op, or empty
+  Arena staging_;                 // one slot per op, or empty
   std::vector<bool> contiguous_;  // by tier
 
   std::vector<Op> ops_;
   std::vector<std::uint32_t> free_;
   std::vector<FileOp> to_start_;
-  std::deque<std::uint32_t> to_hash_;
+  std::deque<std::uint32_t> to_verify_;  // ended reads: first, somebody waits for them
+  std::deque<std::uint32_t> to_hash_;    // started writes
   std::vector<CopyQueue::Chunk> taken_;
   std::vector<FileOpResult> results_;
   std::size_t in_flight_ = 0;

@@ -2,14 +2,15 @@
 #include "tidepool/transfer/host_engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "src/transfer/copy_queue.h"
 #include "src/transfer/file_worker.h"
 #include "src/transfer/memory_copy.h"
+#include "src/transfer/worker_thread.h"
 
 namespace tidepool {
 namespace {
@@ -29,14 +30,16 @@ Status CheckTier(const TierBinding& tier) {
   const Arena& arena = tier.arena;
   if (tier.slots == 0) return absl::InvalidArgumentError("has no slots");
   if (tier.slot_bytes == 0 || tier.layers == 0 || tier.slot_bytes % tier.layers != 0) {
-    return absl::InvalidArgumentError(std::to_string(tier.slot_bytes) + " bytes a slot do not make " +
-                                      std::to_string(tier.layers) + " equal layers");
+    return absl::InvalidArgumentError(std::to_string(tier.slot_bytes) +
+                                      " bytes a slot do not make " + std::to_string(tier.layers) +
+                                      " equal layers");
   }
   if (IsFile(tier)) {
     if (tier.path.empty()) return absl::InvalidArgumentError("has neither an arena nor a path");
     return {};
   }
-  if (arena.layer_base.size() != tier.layers || arena.layer_bytes * tier.layers != tier.slot_bytes) {
+  if (arena.layer_base.size() != tier.layers ||
+      arena.layer_bytes * tier.layers != tier.slot_bytes) {
     return absl::InvalidArgumentError(
         "arena of " + std::to_string(arena.layer_base.size()) + " layers of " +
         std::to_string(arena.layer_bytes) + " bytes; the tier has " + std::to_string(tier.layers) +
@@ -61,7 +64,7 @@ class HostEngine final : public TransferEngine {
 
   ~HostEngine() override {
     queue_.Stop();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
   }
 
   Status Attach(std::span<const TierBinding> tiers, Observer* observer) override {
@@ -75,8 +78,7 @@ class HostEngine final : public TransferEngine {
     if (Status status = OpenFile(observer); !status.ok()) return status;
     AddDirections();
     if (observer != nullptr) observer->OnLog(LogLevel::kInfo, Describe());
-    StartThreads();
-    return {};
+    return StartThreads();
   }
 
   bool Supports(TierIndex from, TierIndex to) const noexcept override {
@@ -166,11 +168,21 @@ class HostEngine final : public TransferEngine {
          .prior_latency = std::max(source.prior_latency, destination.prior_latency)});
   }
 
-  void StartThreads() {
+  Status StartThreads() {
     for (unsigned i = 0; i < options_.copy_threads; ++i) {
-      threads_.emplace_back([this] { CopyMemory(); });
+      if (Status status = StartThread("tidepool-copy", [this] { CopyMemory(); }); !status.ok()) {
+        return status;
+      }
     }
-    if (file_ != nullptr) threads_.emplace_back([this] { file_->Run(); });
+    if (file_ == nullptr) return {};
+    return StartThread("tidepool-file", [this] { file_->Run(); });
+  }
+
+  Status StartThread(const char* name, std::function<void()> body) {
+    StatusOr<WorkerThread> thread = WorkerThread::Start(name, std::move(body));
+    if (!thread.ok()) return thread.status();
+    threads_.push_back(*std::move(thread));
+    return {};
   }
 
   void CopyMemory() {
@@ -192,7 +204,7 @@ class HostEngine final : public TransferEngine {
   bool has_file_ = false;
   TierIndex file_tier_ = 0;
   std::unique_ptr<FileWorker> file_;
-  std::vector<std::thread> threads_;
+  std::vector<WorkerThread> threads_;
 };
 
 }  // namespace

@@ -52,7 +52,7 @@ class RateEstimate {
   }
 
   double prior_ = 0;
-  double bytes_ = 0;    // decayed sums: large samples weigh more
+  double bytes_ = 0;  // decayed sums: large samples weigh more
   double seconds_ = 0;
   double variance_ = 0;
   std::uint64_t samples_ = 0;

@@ -7,11 +7,11 @@
 #include <deque>
 #include <iterator>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "src/annotated_mutex.h"
 #include "src/transfer/direct_file.h"
+#include "src/transfer/worker_thread.h"
 #include "tidepool/transfer/file_io.h"
 
 namespace tidepool {
@@ -28,7 +28,14 @@ class ThreadFileIo final : public FileIo {
     if (!file.ok()) return file.status();
     file_ = *std::move(file);
     threads_.reserve(thread_count_);
-    for (unsigned i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Work(); });
+    for (unsigned i = 0; i < thread_count_; ++i) {
+      StatusOr<WorkerThread> thread = WorkerThread::Start("tidepool-io", [this] { Work(); });
+      if (!thread.ok()) {
+        Join();
+        return thread.status();
+      }
+      threads_.push_back(*std::move(thread));
+    }
     return {};
   }
   std::uint32_t Alignment() const noexcept override { return file_.alignment(); }
@@ -40,8 +47,7 @@ class ThreadFileIo final : public FileIo {
     {
       MutexLock lock(mutex_);
       accepted = std::min<std::size_t>(ops.size(), Depth() - in_flight_);
-      queue_.insert(queue_.end(), ops.begin(),
-                    ops.begin() + static_cast<std::ptrdiff_t>(accepted));
+      queue_.insert(queue_.end(), ops.begin(), ops.begin() + static_cast<std::ptrdiff_t>(accepted));
       in_flight_ += accepted;
     }
     if (accepted > 1) {
@@ -112,7 +118,6 @@ class ThreadFileIo final : public FileIo {
       stopped_ = true;
     }
     work_.NotifyAll();
-    for (std::thread& thread : threads_) thread.join();
     threads_.clear();
     MutexLock lock(mutex_);
     stopped_ = false;
@@ -120,7 +125,7 @@ class ThreadFileIo final : public FileIo {
 
   const unsigned thread_count_;
   DirectFile file_;
-  std::vector<std::thread> threads_;
+  std::vector<WorkerThread> threads_;
 
   Mutex mutex_;
   CondVar work_;

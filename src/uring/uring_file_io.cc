@@ -144,8 +144,8 @@ class UringFileIo final : public FileIo {
     if (error != 0) return error;
     has_ring_ = true;
     depth_ = std::min(options_.depth, entries - kWakeEntries);
-    if (depth_ < options_.depth) reason_ = "not enough memory for depth " +
-                                           std::to_string(options_.depth);
+    if (depth_ < options_.depth)
+      reason_ = "not enough memory for depth " + std::to_string(options_.depth);
     if (!CanReadAndWrite()) return ENOSYS;
     wake_fd_ = ::eventfd(0, EFD_CLOEXEC);
     if (wake_fd_ < 0) return errno;
@@ -169,8 +169,8 @@ class UringFileIo final : public FileIo {
     io_uring_probe* probe = ::io_uring_get_probe_ring(&ring_);
     if (probe == nullptr) return false;
     bool can = true;
-    for (const int op : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
-                         IORING_OP_WRITE_FIXED}) {
+    for (const int op :
+         {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED}) {
       can = can && ::io_uring_opcode_supported(probe, op) != 0;
     }
     ::io_uring_free_probe(probe);
@@ -185,8 +185,8 @@ class UringFileIo final : public FileIo {
   }
 
   int BufferOf(const FileOp& op) const {
-    const auto after = std::ranges::upper_bound(buffers_, static_cast<void*>(op.data), {},
-                                                &iovec::iov_base);
+    const auto after =
+        std::ranges::upper_bound(buffers_, static_cast<void*>(op.data), {}, &iovec::iov_base);
     if (after == buffers_.begin()) return kNoBuffer;
     const iovec& buffer = *std::prev(after);
     const auto* begin = static_cast<const std::byte*>(buffer.iov_base);

@@ -2,8 +2,8 @@
 // interface: the reference that other ARCs are measured against, written for reading, not speed.
 //
 // T1 and T2 hold resident blocks (seen once, seen again), B1 and B2 the digests of those that left.
-// The target p adapts once for each miss that a ghost list knew (OnMissed), by a real-valued step as
-// in the paper's Figure 4. REPLACE is SelectVictims; OnEvicted moves a victim to its ghost list.
+// The target p adapts once for each miss that a ghost list knew (OnMissed), by a real-valued step
+// as in the paper's Figure 4. REPLACE is SelectVictims; OnEvicted moves a victim to its ghost list.
 // Held blocks count towards |T1| and |T2| but are out of the order; when the preferred list has no
 // candidate, the other gives one.
 #pragma once

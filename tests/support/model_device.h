@@ -1,6 +1,6 @@
-// tests/support/model_device.h - a device with several timelines that run as late and as unevenly as
-// a real one may: work is launched now and done when the test says so, in order on each timeline,
-// and work that was drained from the manager is a barrier across all of them.
+// tests/support/model_device.h - a device with several timelines that run as late and as unevenly
+// as a real one may: work is launched now and done when the test says so, in order on each
+// timeline, and work that was drained from the manager is a barrier across all of them.
 //
 // Thread contract: one thread.
 #pragma once

@@ -14,11 +14,11 @@ constexpr std::uint64_t kDigestSeed = 7;
 constexpr Duration kLoadDeadline = std::chrono::seconds(20);
 
 constexpr std::array<std::string_view, kModelOpKinds> kOpNames = {
-    "admit",    "append",        "step",       "truncate",     "fork",         "drop_leading",
-    "pause",    "resume",        "preempt",    "finish",       "drop_handle",  "complete_session",
-    "probe",    "evict",         "offload",    "onboard",      "complete_step", "run_device",
-    "poll",     "clock",         "advance_epoch", "namespace", "clear",        "resize",
-    "quota",    "signals",       "plan_reclaim", "cancel_demand", "misuse"};
+    "admit", "append",  "step",          "truncate",      "fork",          "drop_leading",
+    "pause", "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
+    "probe", "evict",   "offload",       "onboard",       "complete_step", "run_device",
+    "poll",  "clock",   "advance_epoch", "namespace",     "clear",         "resize",
+    "quota", "signals", "plan_reclaim",  "cancel_demand", "misuse"};
 
 std::uint32_t Hash(std::uint32_t a, std::uint32_t b) {
   std::uint64_t x = (std::uint64_t{a} << 32 | b) + 0x9e3779b97f4a7c15u;
@@ -183,8 +183,7 @@ ModelWorld::State ModelWorld::Look() const {
         if (index.IsStale(block)) return;
         const NamespaceId ns = index.root_namespace(pool.node(block));
         const auto at = std::find(c.world->namespaces_.begin(), c.world->namespaces_.end(), ns);
-        SeenIndex& seen = c.state.seen[static_cast<std::size_t>(
-            at - c.world->namespaces_.begin())];
+        SeenIndex& seen = c.state.seen[static_cast<std::size_t>(at - c.world->namespaces_.begin())];
         seen[pool.digest(block)] = {.tiers = pool.valid_mask(block),
                                     .pending = pool.Has(block, word::kPending),
                                     .loading = pool.copy(block, kHbmTier) == CopyState::kWriting};
@@ -208,8 +207,8 @@ void ModelWorld::CheckProbe(const AdmitRequest& request, const ModelText& text, 
   const SeenIndex& seen = state.seen[text.space];
   const auto [must, may] = reference_.Findable(text, request.timeline, seen);
   const std::uint32_t found = probe.tokens / config_.block_tokens;
-  Expect(found >= must && found <= may, "Probe found " + Num(found) + " blocks, not " + Num(must) +
-                                            " to " + Num(may));
+  Expect(found >= must && found <= may,
+         "Probe found " + Num(found) + " blocks, not " + Num(must) + " to " + Num(may));
   const std::vector<PrefixHash> digests = reference_.Digests(text);
   std::array<std::uint32_t, kMaxTiers> by_tier{};
   std::uint32_t pending = 0;
@@ -232,12 +231,14 @@ void ModelWorld::CheckProbe(const AdmitRequest& request, const ModelText& text, 
 // A refusal leaves everything as it was, save for blocks that can never match again.
 void ModelWorld::CheckRefused(const State& before, const char* what) {
   const State after = Look();
-  if (after.seen != before.seen && before.dead == 0) Fail(std::string(what) + ": refused, but the index changed");
+  if (after.seen != before.seen && before.dead == 0)
+    Fail(std::string(what) + ": refused, but the index changed");
   if (after.counts != before.counts && before.dead == 0) {
-    Fail(std::string(what) + ": refused, but the counts changed from " + Text(before.counts) + " to " +
-         Text(after.counts));
+    Fail(std::string(what) + ": refused, but the counts changed from " + Text(before.counts) +
+         " to " + Text(after.counts));
   }
-  Expect(after.counts.held == before.counts.held, std::string(what) + ": refused, but holds changed");
+  Expect(after.counts.held == before.counts.held,
+         std::string(what) + ": refused, but holds changed");
   Expect(after.sizes.sequences == before.sizes.sequences &&
              after.sizes.sessions == before.sizes.sessions &&
              after.sizes.transfers == before.sizes.transfers &&
@@ -262,7 +263,7 @@ void ModelWorld::RunKernel(const Kernel& k) {
       if (i >= k.read_end) {
         *cell = want;
         written_[std::size_t{slot} * config_.block_tokens + i % config_.block_tokens] = {k.launch,
-                                                                                        k.by};
+                                                                                         k.by};
       } else if (*cell != want) {
         return Fail("sequence #" + Num(k.by) + " reads wrong bytes: token " + Num(i) + " of " +
                     Num(k.read_end) + ", slot " + Num(slot) + ", layer " + Num(layer));
@@ -315,7 +316,10 @@ void ModelWorld::DrainWork(Fence fence) {
 
 // The engine's step: reads all committed tokens of the sequence, writes on to `write_end`.
 void ModelWorld::LaunchStep(Live& live, std::uint32_t write_end, Fence fence) {
-  Kernel k{.launch = ++launches_, .by = live.id, .space = live.model.text.space, .slots = {},
+  Kernel k{.launch = ++launches_,
+           .by = live.id,
+           .space = live.model.text.space,
+           .slots = {},
            .kv = live.kv};
   k.slots.assign(live.table.slots, live.table.slots + live.table.size);
   k.first = live.model.dropped * config_.block_tokens;
@@ -397,8 +401,9 @@ void ModelWorld::SyncTicket(Live& live) {
   if (ready == Outcome::kLoadFailed) {
     ++tally_.loads_failed;
     live.loading = false;
-    Expect(length % config_.block_tokens == 0 && length < m.committed && length < m.text.tokens.size(),
-           "a failed load cut " + Num(m.committed) + " committed tokens back to " + Num(length));
+    Expect(
+        length % config_.block_tokens == 0 && length < m.committed && length < m.text.tokens.size(),
+        "a failed load cut " + Num(m.committed) + " committed tokens back to " + Num(length));
     m.text.tokens.resize(std::min<std::size_t>(length, m.text.tokens.size()));
     m.committed = std::min(m.committed, length);
     m.load_failed = true;
@@ -431,7 +436,8 @@ void ModelWorld::SyncTable(Live& live) {
 
 void ModelWorld::CheckAll() {
   const PoolCounts c = manager_->counts();
-  Expect(c.free + c.held + c.cached + c.claimed + c.moving + c.quarantined == manager_->slots(kHbmTier),
+  Expect(c.free + c.held + c.cached + c.claimed + c.moving + c.quarantined ==
+             manager_->slots(kHbmTier),
          "the classes do not sum to " + Num(manager_->slots(kHbmTier)) + ": " + Text(c));
   std::vector<const ModelSequence*> sequences;
   for (const auto& live : live_) sequences.push_back(&live->model);

@@ -37,7 +37,7 @@ struct ModelConfig {
   bool queued_work = false;
   bool quotas = false;
   bool resize = true;
-  bool recompute = false;        ///< the cost model is known, so dirty victims may be dropped
+  bool recompute = false;  ///< the cost model is known, so dirty victims may be dropped
   std::uint32_t event_capacity = 0;
   FakeFaults faults = {};
 };
@@ -147,7 +147,8 @@ class ModelWorld final : private Observer {
   void Misuse(const ModelOp& op);
 
   // Prompts and requests.
-  [[nodiscard]] ModelText Prompt(std::uint32_t seed, std::uint32_t shape, std::uint32_t where) const;
+  [[nodiscard]] ModelText Prompt(std::uint32_t seed, std::uint32_t shape,
+                                 std::uint32_t where) const;
   [[nodiscard]] std::vector<Token> Continuation(std::size_t from, std::uint32_t seed,
                                                 std::uint32_t count) const;
   [[nodiscard]] AdmitRequest Request(const ModelText& text, const ModelOp& op) const;
@@ -198,7 +199,7 @@ class ModelWorld final : private Observer {
   ModelDevice device_;
   std::unique_ptr<KvCacheManager> manager_;
 
-  std::vector<NamespaceId> namespaces_;        // by space
+  std::vector<NamespaceId> namespaces_;               // by space
   std::vector<std::array<Quota, kMaxTiers>> quotas_;  // by space
   std::vector<std::unique_ptr<Live>> live_;
   std::uint32_t next_live_ = 1;
@@ -210,7 +211,7 @@ class ModelWorld final : private Observer {
   std::vector<Written> written_;  // by slot and token: the last kernel's write
   std::uint64_t launches_ = 0;
 
-  std::vector<Phase> phases_;          // as the observer heard them
+  std::vector<Phase> phases_;                // as the observer heard them
   std::map<std::uint64_t, bool> transfers_;  // started: has it ended?
   using MirrorKey = std::tuple<std::uint32_t, PrefixHash, TierIndex>;
   std::set<MirrorKey> mirror_;

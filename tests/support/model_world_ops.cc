@@ -29,50 +29,96 @@ void ModelWorld::Apply(const ModelOp& op) {
   ++steps_;
   const auto kind = op.kind;
   switch (kind) {
-    case ModelOpKind::kAdmit: Admit(op); break;
-    case ModelOpKind::kAppend: Append(op); break;
-    case ModelOpKind::kStep: Step(op); break;
-    case ModelOpKind::kTruncate: Truncate(op); break;
-    case ModelOpKind::kFork: Fork(op); break;
-    case ModelOpKind::kDropLeading: DropLeading(op); break;
-    case ModelOpKind::kPause: Pause(op); break;
-    case ModelOpKind::kResume: Resume(op); break;
-    case ModelOpKind::kPreempt: Preempt(op); break;
+    case ModelOpKind::kAdmit:
+      Admit(op);
+      break;
+    case ModelOpKind::kAppend:
+      Append(op);
+      break;
+    case ModelOpKind::kStep:
+      Step(op);
+      break;
+    case ModelOpKind::kTruncate:
+      Truncate(op);
+      break;
+    case ModelOpKind::kFork:
+      Fork(op);
+      break;
+    case ModelOpKind::kDropLeading:
+      DropLeading(op);
+      break;
+    case ModelOpKind::kPause:
+      Pause(op);
+      break;
+    case ModelOpKind::kResume:
+      Resume(op);
+      break;
+    case ModelOpKind::kPreempt:
+      Preempt(op);
+      break;
     case ModelOpKind::kFinish:
-    case ModelOpKind::kDropHandle: Finish(op); break;
+    case ModelOpKind::kDropHandle:
+      Finish(op);
+      break;
     case ModelOpKind::kCompleteSession:
       (void)manager_->CompleteSession(SessionId(op.arg[0] % kModelSessions));
       break;
-    case ModelOpKind::kProbe: Probe(op); break;
-    case ModelOpKind::kEvict: Evict(op); break;
-    case ModelOpKind::kOffload: MovePrefix(op, true); break;
-    case ModelOpKind::kOnboard: MovePrefix(op, false); break;
-    case ModelOpKind::kCompleteStep: CompleteStep(op); break;
-    case ModelOpKind::kRunDevice: device_.RunOne(TimelineId(op.arg[0] % kModelTimelines)); break;
-    case ModelOpKind::kPoll: manager_->Poll(); break;
+    case ModelOpKind::kProbe:
+      Probe(op);
+      break;
+    case ModelOpKind::kEvict:
+      Evict(op);
+      break;
+    case ModelOpKind::kOffload:
+      MovePrefix(op, true);
+      break;
+    case ModelOpKind::kOnboard:
+      MovePrefix(op, false);
+      break;
+    case ModelOpKind::kCompleteStep:
+      CompleteStep(op);
+      break;
+    case ModelOpKind::kRunDevice:
+      device_.RunOne(TimelineId(op.arg[0] % kModelTimelines));
+      break;
+    case ModelOpKind::kPoll:
+      manager_->Poll();
+      break;
     case ModelOpKind::kClock:
-      clock_.Advance(std::chrono::milliseconds(op.arg[0] % 8 == 0 ? op.arg[1] % 30'000
-                                                                   : op.arg[1] % 600) -
-                     std::chrono::milliseconds(op.arg[2] % 8 == 0 ? 700 : 0));
+      clock_.Advance(
+          std::chrono::milliseconds(op.arg[0] % 8 == 0 ? op.arg[1] % 30'000 : op.arg[1] % 600) -
+          std::chrono::milliseconds(op.arg[2] % 8 == 0 ? 700 : 0));
       break;
     case ModelOpKind::kAdvanceEpoch:
       manager_->AdvanceEpoch();
       reference_.AdvanceEpoch();
       Expect(manager_->epoch() == reference_.epoch(), "epoch() is wrong");
       break;
-    case ModelOpKind::kNamespace: Namespace(op); break;
+    case ModelOpKind::kNamespace:
+      Namespace(op);
+      break;
     case ModelOpKind::kClear:
       manager_->Clear();
       reference_.ClearSpaces();
       break;
-    case ModelOpKind::kResize: Resize(op); break;
-    case ModelOpKind::kQuota: SetQuota(op); break;
-    case ModelOpKind::kSignals: Signals(op); break;
-    case ModelOpKind::kPlanReclaim: PlanReclaim(op); break;
+    case ModelOpKind::kResize:
+      Resize(op);
+      break;
+    case ModelOpKind::kQuota:
+      SetQuota(op);
+      break;
+    case ModelOpKind::kSignals:
+      Signals(op);
+      break;
+    case ModelOpKind::kPlanReclaim:
+      PlanReclaim(op);
+      break;
     case ModelOpKind::kCancelDemand:
       manager_->CancelDemand(RequestId(op.arg[0] % 8), SessionId(op.arg[1] % kModelSessions));
       break;
-    case ModelOpKind::kMisuse: Misuse(op); break;
+    case ModelOpKind::kMisuse:
+      Misuse(op);
+      break;
   }
   if (!failure_.empty()) return;
   Sync();
@@ -101,10 +147,10 @@ void ModelWorld::Admit(const ModelOp& op) {
   engine_->set_automatic(true);
   if (exact) {
     ++tally_.exact;
-    const Outcome expected = probe.outcome != Outcome::kOk    ? probe.outcome
-                             : probe.fit == Fit::kNeverFits   ? Outcome::kNeverFits
-                             : probe.fit == Fit::kBusy        ? Outcome::kBusy
-                                                              : Outcome::kOk;
+    const Outcome expected = probe.outcome != Outcome::kOk  ? probe.outcome
+                             : probe.fit == Fit::kNeverFits ? Outcome::kNeverFits
+                             : probe.fit == Fit::kBusy      ? Outcome::kBusy
+                                                            : Outcome::kOk;
     ExpectOutcome(admission.outcome, expected, "Admit after Probe");
     if (!failure_.empty()) return;
   }
@@ -159,8 +205,8 @@ void ModelWorld::CheckGrant(const AdmitRequest& request, const Live& live, const
     loading += (block.tiers & 1u) == 0 ? config_.block_tokens : 0;
     pending |= block.pending;
   }
-  Expect(loading == admission.loading_tokens, "Admit: loads " + Num(admission.loading_tokens) +
-                                                  " tokens, not " + Num(loading));
+  Expect(loading == admission.loading_tokens,
+         "Admit: loads " + Num(admission.loading_tokens) + " tokens, not " + Num(loading));
   Expect(live.table.size == BlocksFor(std::uint64_t{length} + request.lookahead_tokens),
          "Admit: the table has " + Num(live.table.size) + " entries");
   Expect(live.table.size - matched == probe.fresh_blocks, "Admit took other than Probe said");
@@ -231,7 +277,8 @@ void ModelWorld::Step(const ModelOp& op) {
   if (wait) device_.RunAll();
   if (!failure_.empty()) return;
   ExpectOutcome(live->handle.Commit(length + 1, fence),
-                m.load_failed ? Outcome::kLoadFailed : Outcome::kBeyondLength, "Commit past the end");
+                m.load_failed ? Outcome::kLoadFailed : Outcome::kBeyondLength,
+                "Commit past the end");
   if (m.committed != 0) {
     ExpectOutcome(live->handle.Commit(m.committed - 1, fence), Outcome::kNotMonotonic,
                   "Commit backwards");
@@ -282,9 +329,9 @@ void ModelWorld::Fork(const ModelOp& op) {
   Expect(child->table.size == blocks, "Fork: the child has another number of blocks");
   child->model.slots.assign(child->table.slots + child->table.dropped,
                             child->table.slots + child->table.size);
-  Expect(std::equal(child->model.slots.begin(), child->model.slots.end(),
-                    parent->model.slots.begin()),
-         "Fork: the child does not share its parent's blocks");
+  Expect(
+      std::equal(child->model.slots.begin(), child->model.slots.end(), parent->model.slots.begin()),
+      "Fork: the child does not share its parent's blocks");
   live_.push_back(std::move(child));
 }
 
@@ -358,11 +405,11 @@ void ModelWorld::Resume(const ModelOp& op) {
   m.text.epoch = reference_.epoch();
   const auto [must, may] = reference_.Findable(m.text, m.timeline, before.seen[m.text.space]);
   const std::uint32_t committed = admission.ready_tokens + admission.loading_tokens;
-  const std::uint32_t most = std::max(m.publish ? may * config_.block_tokens : 0,
-                                      same_weights ? m.committed : 0);
+  const std::uint32_t most =
+      std::max(m.publish ? may * config_.block_tokens : 0, same_weights ? m.committed : 0);
   const std::uint32_t least = m.publish && !live->detached ? must * config_.block_tokens : 0;
-  Expect(committed >= least && committed <= most, "Resume has " + Num(committed) + " tokens, not " +
-                                                      Num(least) + " to " + Num(most));
+  Expect(committed >= least && committed <= most,
+         "Resume has " + Num(committed) + " tokens, not " + Num(least) + " to " + Num(most));
   Expect(committed + admission.recompute_tokens == length,
          "Resume: the tokens are not ready + loading + recompute");
   Expect(live->handle.committed() == committed, "Resume: committed() is not ready + loading");
@@ -397,7 +444,8 @@ void ModelWorld::Finish(const ModelOp& op) {
   ExpectOutcome(live->handle.Finish(fence), Outcome::kOk, "Finish");
   ExpectOutcome(live->handle.Finish(), Outcome::kUnknownHandle, "a second Finish");
   const Outcome ticket = live->ticket.Ready();
-  Expect(ticket == Outcome::kOk || ticket == Outcome::kStaleHandle, "a ticket outlived its sequence");
+  Expect(ticket == Outcome::kOk || ticket == Outcome::kStaleHandle,
+         "a ticket outlived its sequence");
   Retire(*live);
 }
 
@@ -431,7 +479,8 @@ void ModelWorld::MovePrefix(const ModelOp& op, bool down) {
   const ModelText text = Prompt(op.arg[0], op.arg[1], op.arg[2]);
   if (!text.content.empty()) return;
   const NamespaceId ns = namespaces_[text.space];
-  const auto result = down ? manager_->Offload(text.tokens, ns) : manager_->Onboard(text.tokens, ns);
+  const auto result =
+      down ? manager_->Offload(text.tokens, ns) : manager_->Onboard(text.tokens, ns);
   if (!reference_.alive(text.space)) {
     return ExpectOutcome(result.outcome, Outcome::kUnknownNamespace, "Offload or Onboard");
   }
@@ -486,9 +535,9 @@ void ModelWorld::SetQuota(const ModelOp& op) {
 // --- The rest. ------------------------------------------------------------------------------
 
 void ModelWorld::Signals(const ModelOp& op) {
-  constexpr auto kFloats = std::to_array<float>(
-      {0, 1, -5, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-       std::numeric_limits<float>::denorm_min()});
+  constexpr auto kFloats = std::to_array<float>({0, 1, -5, std::numeric_limits<float>::quiet_NaN(),
+                                                 std::numeric_limits<float>::infinity(),
+                                                 std::numeric_limits<float>::denorm_min()});
   const TimePoint when = op.arg[1] % 3 == 0   ? kNever
                          : op.arg[1] % 3 == 1 ? TimePoint::min()
                                               : clock_.Now() + Duration(op.arg[2]);
@@ -507,7 +556,8 @@ void ModelWorld::PlanReclaim(const ModelOp& op) {
     blocks += choice.blocks;
   }
   const State after = Look();
-  Expect(after.counts == before.counts && after.seen == before.seen, "PlanReclaim changed something");
+  Expect(after.counts == before.counts && after.seen == before.seen,
+         "PlanReclaim changed something");
 }
 
 void ModelWorld::Misuse(const ModelOp& op) {
@@ -516,9 +566,11 @@ void ModelWorld::Misuse(const ModelOp& op) {
   ExpectOutcome(empty.Finish(), Outcome::kUnknownHandle, "Finish on an empty handle");
   ExpectOutcome(manager_->Admit({}).outcome, Outcome::kInvalidArgument, "Admit without tokens");
   if (Live* live = PickLive(op.arg[0], [](const Live& l) { return l.model.running; })) {
-    ExpectOutcome(live->handle.Resume().outcome, Outcome::kNotPaused, "Resume of a running sequence");
+    ExpectOutcome(live->handle.Resume().outcome, Outcome::kNotPaused,
+                  "Resume of a running sequence");
     const Fence foreign{TimelineId(99), 1};
-    ExpectOutcome(live->handle.Finish(foreign), Outcome::kInvalidArgument, "Finish on a wrong timeline");
+    ExpectOutcome(live->handle.Finish(foreign), Outcome::kInvalidArgument,
+                  "Finish on a wrong timeline");
   }
   if (Live* live = PickLive(op.arg[0], [](const Live& l) { return !l.model.running; })) {
     ExpectOutcome(live->handle.Commit(0, Fence::Done()), Outcome::kPaused, "Commit while paused");

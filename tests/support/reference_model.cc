@@ -145,8 +145,8 @@ std::string ReferenceModel::CheckIndex(std::uint32_t space, const SeenIndex& see
   for (const auto& [digest, block] : seen) {
     if (s.outdated.contains(digest)) continue;
     const auto it = s.published.find(digest);
-    const std::string what = "block " + std::to_string(digest.high) + " of space " +
-                             std::to_string(space);
+    const std::string what =
+        "block " + std::to_string(digest.high) + " of space " + std::to_string(space);
     if (it == s.published.end()) return what + " is in the index, but was never committed there";
     if (block.pending ? it->second.pending.empty() : !it->second.confirmed) {
       return what + (block.pending ? " is pending, but nothing is unfinished"
@@ -176,9 +176,8 @@ std::pair<std::uint32_t, std::uint32_t> ReferenceModel::Findable(const ModelText
     if (it->second.pending) {
       if (!PendingFor(text.space, digests[i], timeline)) return {must, i};
       const auto& pending = spaces_[text.space].published.at(digests[i]).pending;
-      sure = sure && std::all_of(pending.begin(), pending.end(), [&](const auto& p) {
-               return p.first == timeline;
-             });
+      sure = sure && std::all_of(pending.begin(), pending.end(),
+                                 [&](const auto& p) { return p.first == timeline; });
     }
     if (sure) must = i + 1;
   }

@@ -22,7 +22,7 @@ namespace tidepool::testing {
 struct SeenBlock {
   std::uint32_t tiers = 0;  ///< bit t: valid copy in tier t
   bool pending = false;
-  bool loading = false;     ///< its HBM copy is being written
+  bool loading = false;  ///< its HBM copy is being written
   friend bool operator==(const SeenBlock&, const SeenBlock&) = default;
 };
 /// What matches in one namespace.
@@ -58,8 +58,8 @@ class ReferenceModel {
   // --- Key spaces. ---
   /// The number of a new or, if the key is known and alive, of the old space.
   std::uint32_t Register(const NamespaceKey& key);
-  void Drop(std::uint32_t space);   ///< nothing in it may be found; space 0 lives on, empty
-  void ClearSpaces();               ///< nothing anywhere may be found
+  void Drop(std::uint32_t space);  ///< nothing in it may be found; space 0 lives on, empty
+  void ClearSpaces();              ///< nothing anywhere may be found
   void AdvanceEpoch();
   [[nodiscard]] bool alive(std::uint32_t space) const { return !spaces_[space].dropped; }
   [[nodiscard]] std::uint32_t spaces() const { return static_cast<std::uint32_t>(spaces_.size()); }
@@ -73,7 +73,8 @@ class ReferenceModel {
   /// What the KV of each token depends on: weights, key space, content and all tokens up to it.
   [[nodiscard]] std::vector<std::uint64_t> Kv(const ModelText& text) const;
   /// The 8 bytes of one token in one layer. The last byte names the tenant and is never 0.
-  [[nodiscard]] std::uint64_t Cell(std::uint32_t space, std::uint64_t kv, std::uint32_t layer) const;
+  [[nodiscard]] std::uint64_t Cell(std::uint32_t space, std::uint64_t kv,
+                                   std::uint32_t layer) const;
   [[nodiscard]] std::uint8_t TenantTag(std::uint32_t space) const;
 
   // --- Fences. ---

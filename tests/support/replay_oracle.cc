@@ -26,10 +26,10 @@ struct Block {
   bool published = false;
   std::array<bool, kTiers> valid{};
   bool held = false;
-  bool wanted = false;       // by the request that looks for room
-  bool leaving = false;      // chosen as a victim, or being copied down to leave
-  std::uint64_t touched = 0;  // when a sequence last let go of it or of something below
-  int claims = 0;             // sessions whose last turn's path covers it
+  bool wanted = false;                 // by the request that looks for room
+  bool leaving = false;                // chosen as a victim, or being copied down to leave
+  std::uint64_t touched = 0;           // when a sequence last let go of it or of something below
+  int claims = 0;                      // sessions whose last turn's path covers it
   std::set<std::uint32_t> claims_end;  // of those, the ones whose path ends here
   struct Place {
     Queue* queue = nullptr;
@@ -92,8 +92,8 @@ class Cache {
     return std::any_of(block.valid.begin(), block.valid.end(), [](bool v) { return v; });
   }
   [[nodiscard]] std::size_t Best(const Block& block) const {
-    return static_cast<std::size_t>(
-        std::find(block.valid.begin(), block.valid.end(), true) - block.valid.begin());
+    return static_cast<std::size_t>(std::find(block.valid.begin(), block.valid.end(), true) -
+                                    block.valid.begin());
   }
 
   // --- Order. ---
@@ -381,7 +381,7 @@ class Server {
     need_ = granted_ = 0;
   }
 
-  /// Free slots, then clean victims, all or nothing; else what write-back must free is noted.
+  /// Free slots, then clean victims, all or nothing; else what has to be freed is noted.
   bool EnsureRoom(std::size_t slots) {
     const std::size_t free = cache_.Free(kHbm);
     if (slots <= free) return true;
@@ -392,7 +392,7 @@ class Server {
       return true;
     }
     Cache::Unplan(victims);
-    need_ = granted_ + missing - victims.size();
+    need_ = granted_ + missing;
     return false;
   }
   void Evict(const std::vector<Block*>& victims, std::size_t tier) {
@@ -411,11 +411,16 @@ class Server {
     tails_.erase(tail);
   }
 
-  /// Copies dirty victims down until the demand is met or nothing can move.
+  /// Gives up clean victims and copies dirty ones down, until the demand is met or nothing can
+  /// move.
   void WriteBack() {
     while (cache_.tiers() > 1 && need_ > granted_) {
-      const std::vector<Block*> leaving = cache_.Plan(
-          kHbm, std::min(need_ - granted_, kMaxCopiesPerRound), cache_.Dirty(kHbm));
+      const std::vector<Block*> clean = cache_.Plan(kHbm, need_ - granted_, cache_.Droppable(kHbm));
+      Evict(clean, kHbm);
+      granted_ += clean.size();
+      if (need_ == granted_) return;
+      const std::vector<Block*> leaving =
+          cache_.Plan(kHbm, std::min(need_ - granted_, kMaxCopiesPerRound), cache_.Dirty(kHbm));
       const std::size_t started = Start(leaving, 1);
       const std::size_t unserved = leaving.size() - started;
       std::vector<Block*> spilled;

@@ -1,6 +1,6 @@
-// A second opinion on what a lockstep replay hits: the rules of docs/design.md about matching, room,
-// write-back and LRU order, simulated with lists and pointers, one turn at a time, one block at a
-// time, without bytes, threads or tokens. Shares no code with the library.
+// A second opinion on what a lockstep replay hits: the rules of docs/design.md about matching,
+// room, write-back and LRU order, simulated with lists and pointers, one turn at a time, one block
+// at a time, without bytes, threads or tokens. Shares no code with the library.
 #pragma once
 
 #include <array>

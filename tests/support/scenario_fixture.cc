@@ -59,16 +59,13 @@ class RecordingPolicy final : public EvictionPolicy {
   explicit RecordingPolicy(PolicyRecord* record) : inner_(MakeLruPolicy()), record_(record) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "recording"; }
+  [[nodiscard]] PolicyNeeds needs() const noexcept override { return inner_->needs(); }
   void Attach(const BlockView& blocks, TierIndex tier, std::uint32_t slots) override {
     capacity_ = blocks.capacity();
     inner_->Attach(blocks, tier, slots);
   }
-  void OnInserted(std::span<const BlockId> blocks) noexcept override {
-    inner_->OnInserted(blocks);
-  }
-  void OnAccessed(std::span<const BlockId> blocks) noexcept override {
-    inner_->OnAccessed(blocks);
-  }
+  void OnInserted(std::span<const BlockId> blocks) noexcept override { inner_->OnInserted(blocks); }
+  void OnAccessed(std::span<const BlockId> blocks) noexcept override { inner_->OnAccessed(blocks); }
   void OnMissed(std::span<const PrefixHash> digests) noexcept override {
     inner_->OnMissed(digests);
   }
@@ -167,6 +164,12 @@ std::unique_ptr<EvictionPolicy> MakeRecordingPolicy(PolicyRecord* record) {
 std::function<void(ManagerOptions&)> Recording(PolicyRecord* record) {
   return [record](ManagerOptions& options) {
     options.policy = [record](TierIndex) { return MakeRecordingPolicy(record); };
+  };
+}
+
+std::function<void(ManagerOptions&)> Using(PolicyFactory make_policy) {
+  return [make_policy](ManagerOptions& options) {
+    options.policy = [make_policy](TierIndex) { return make_policy(); };
   };
 }
 
@@ -506,8 +509,8 @@ std::string ScenarioFixture::WrongByte(Live& live) const {
     const SlotId slot(table.slots[i / kBlockTokens]);
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
       const Cell cell = Pattern(kv[i], layer);
-      if (std::memcmp(CellAt(manager_->arena(kHbmTier), slot, layer, i), cell.data(),
-                      kCellBytes) != 0) {
+      if (std::memcmp(CellAt(manager_->arena(kHbmTier), slot, layer, i), cell.data(), kCellBytes) !=
+          0) {
         return "wrong bytes of token " + std::to_string(i) + " in slot " +
                std::to_string(slot.value());
       }

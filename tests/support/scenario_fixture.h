@@ -41,14 +41,15 @@ inline constexpr TierIndex kLowerTier = 1;
 
 /// What an outer policy saw; see RecordingPolicy.
 struct PolicyRecord {
-  std::uint32_t selections = 0;   ///< calls of SelectVictims
-  std::uint32_t named = 0;        ///< victims named in all of them
-  bool heads_first = false;       ///< name every candidate, in the opposite order
+  std::uint32_t selections = 0;  ///< calls of SelectVictims
+  std::uint32_t named = 0;       ///< victims named in all of them
+  bool heads_first = false;      ///< name every candidate, in the opposite order
 };
 /// LRU behind a wrapper that counts, or misbehaves. `record` outlives the policy.
 [[nodiscard]] std::unique_ptr<EvictionPolicy> MakeRecordingPolicy(PolicyRecord* record);
-/// For ScenarioOptions::adjust: such a policy on every tier.
+/// For ScenarioOptions::adjust: such a policy, or any other, on every tier.
 [[nodiscard]] std::function<void(ManagerOptions&)> Recording(PolicyRecord* record);
+[[nodiscard]] std::function<void(ManagerOptions&)> Using(PolicyFactory make_policy);
 
 struct ScenarioOptions {
   std::uint32_t hbm = 8;   ///< slots

@@ -9,16 +9,19 @@ using std::chrono::seconds;
 
 Duration SessionRankedPolicy::Retention(Priority priority) noexcept {
   switch (priority) {
-    case Priority::kBackground: return seconds(0);
-    case Priority::kNormal: return seconds(60);
-    case Priority::kInteractive: return seconds(60);
-    case Priority::kCritical: return seconds(100);
+    case Priority::kBackground:
+      return seconds(0);
+    case Priority::kNormal:
+      return seconds(60);
+    case Priority::kInteractive:
+      return seconds(60);
+    case Priority::kCritical:
+      return seconds(100);
   }
   return seconds(0);
 }
 
-void SessionRankedPolicy::Attach(const BlockView& blocks, TierIndex tier,
-                                 std::uint32_t /*slots*/) {
+void SessionRankedPolicy::Attach(const BlockView& blocks, TierIndex tier, std::uint32_t /*slots*/) {
   view_ = blocks;
   tier_ = tier;
 }
@@ -73,8 +76,7 @@ Duration SessionRankedPolicy::RetainedFor(const Entry& entry) const {
   return soonest;
 }
 
-void SessionRankedPolicy::SelectVictims(const VictimQuery& query,
-                                        const SchedulingSignals& signals,
+void SessionRankedPolicy::SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
                                         std::vector<BlockId>& victims) noexcept {
   OnTimeAdvanced(signals);
   std::vector<std::tuple<bool, Duration, std::uint64_t, BlockId>> ranked;

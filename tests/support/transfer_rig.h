@@ -23,8 +23,9 @@ namespace tidepool::testing {
 /// A path in the test's temporary directory; the file goes with the object.
 class TempPath {
  public:
-  TempPath() : path_(::testing::TempDir() + "tidepool_" + std::to_string(::getpid()) + "_" +
-                     std::to_string(next_++)) {}
+  TempPath()
+      : path_(::testing::TempDir() + "tidepool_" + std::to_string(::getpid()) + "_" +
+              std::to_string(next_++)) {}
   ~TempPath() { ::unlink(path_.c_str()); }
   TempPath(const TempPath&) = delete;
   TempPath& operator=(const TempPath&) = delete;

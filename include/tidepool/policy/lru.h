@@ -1,9 +1,9 @@
 // tidepool/policy/lru.h - least recently used, within priority classes: the baseline policy.
 //
 // Rank of a block, first to leave first: (priority class of its strongest claimant, recency of its
-// last use). The class comes first because a priority that recency can outweigh protects nobody: one
-// burst of background work would flush a critical session that waits for a tool. Within a class,
-// recency is what the class's own use makes it.
+// last use). The class comes first because a priority that recency can outweigh protects nobody:
+// one burst of background work would flush a critical session that waits for a tool. Within a
+// class, recency is what the class's own use makes it.
 //
 //   HBM: "use" is the last hold leaving. Blocks released together leave tail first, since a prefix
 //        is worth nothing without its head. Held blocks are out of the order altogether.

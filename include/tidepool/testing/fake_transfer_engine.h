@@ -29,14 +29,14 @@ namespace tidepool::testing {
 
 /// Probabilities per copy, for the automatic mode. All zero: every copy ends well at the next Poll.
 struct FakeFaults {
-  double fail = 0;            ///< ends with kFailed
-  double time_out = 0;        ///< ends with kTimedOut
-  double delay = 0;           ///< takes 1 to max_delay_polls more polls
-  double reorder = 0;         ///< changes places with another completion of the same Poll
-  double duplicate = 0;       ///< its terminal completion comes again, now or some polls later
-  double progress = 0;        ///< reports some layers before it ends
-  double refuse = 0;          ///< Submit accepts only a part
-  double finish_anyway = 0;   ///< Cancel comes too late: ends as it would have
+  double fail = 0;           ///< ends with kFailed
+  double time_out = 0;       ///< ends with kTimedOut
+  double delay = 0;          ///< takes 1 to max_delay_polls more polls
+  double reorder = 0;        ///< changes places with another completion of the same Poll
+  double duplicate = 0;      ///< its terminal completion comes again, now or some polls later
+  double progress = 0;       ///< reports some layers before it ends
+  double refuse = 0;         ///< Submit accepts only a part
+  double finish_anyway = 0;  ///< Cancel comes too late: ends as it would have
   std::uint32_t max_delay_polls = 8;
 };
 
@@ -46,10 +46,10 @@ struct FakeEngineOptions {
   std::uint64_t seed = 1;
   std::size_t accept_limit = static_cast<std::size_t>(-1);  ///< copies that one Submit accepts
   std::size_t max_in_flight = static_cast<std::size_t>(-1);
-  bool copy_at_submit = false;      ///< bytes are in place at once, completions come as always
+  bool copy_at_submit = false;  ///< bytes are in place at once, completions come as always
   bool scribble_on_failure = true;
-  bool check_sources = true;        ///< a source that changes while it is read is a violation
-  ManualClock* clock = nullptr;     ///< modelled time; Wait moves it to the next completion
+  bool check_sources = true;     ///< a source that changes while it is read is a violation
+  ManualClock* clock = nullptr;  ///< modelled time; Wait moves it to the next completion
 };
 
 class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
@@ -117,8 +117,8 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
     std::uint64_t source_hash = 0;
     std::uint64_t sequence = 0;
     TimePoint submitted_at{};
-    std::uint64_t due_poll = 0;               // automatic
-    std::optional<TimePoint> done_at;         // modelled: set once its link moves it
+    std::uint64_t due_poll = 0;        // automatic
+    std::optional<TimePoint> done_at;  // modelled: set once its link moves it
     TransferResult planned = TransferResult::kOk;
     std::uint32_t layers_done = 0;
     bool bytes_moved = false;
@@ -161,7 +161,7 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
   std::array<Link, std::size_t{kMaxTiers} * kMaxTiers> links_;
   std::vector<Copy> in_flight_;  // in the order of submission
   std::vector<Completion> undelivered_;
-  std::vector<Late> late_;  // repeated completions of later polls
+  std::vector<Late> late_;         // repeated completions of later polls
   std::vector<Completion> ended_;  // terminal completions, for Repeat
   std::vector<CopyRequest> submitted_;
   std::vector<TransferId> cancelled_;

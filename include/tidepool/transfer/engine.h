@@ -73,10 +73,10 @@ struct TransferEstimate {
 struct TierBinding {
   TierKind kind = TierKind::kDram;
   Arena arena;
-  std::string path;               ///< file tiers
+  std::string path;  ///< file tiers
   std::uint32_t slots = 0;
-  std::uint64_t slot_bytes = 0;   ///< payload of one block
-  std::uint32_t layers = 1;       ///< equal parts of slot_bytes
+  std::uint64_t slot_bytes = 0;  ///< payload of one block
+  std::uint32_t layers = 1;      ///< equal parts of slot_bytes
   double prior_bytes_per_second = 0;
   Duration prior_latency{0};
 };

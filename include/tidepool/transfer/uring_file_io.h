@@ -1,6 +1,7 @@
-// tidepool/transfer/uring_file_io.h - file I/O by io_uring (component `uring`): O_DIRECT, registered
-// file and buffers, batched submission. Where the kernel refuses, it takes the next best: a smaller
-// ring, then no registration, then MakeThreadFileIo; Describe() says what is in use and why.
+// tidepool/transfer/uring_file_io.h - file I/O by io_uring (component `uring`): O_DIRECT,
+// registered file and buffers, batched submission. Where the kernel refuses, it takes the next
+// best: a smaller ring, then no registration, then MakeThreadFileIo; Describe() says what is in use
+// and why.
 //
 // Thread contract: see file_io.h.
 #pragma once
