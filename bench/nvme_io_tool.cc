@@ -4,7 +4,8 @@
 //   nvme_io_tool FILE MIB [nosums]     makes FILE of MIB blocks and writes it once, then says
 //   "ready" write | read | quit                on standard input: one pass over the file
 //
-// Each pass prints: bytes per second, CPU seconds per GiB (all threads).
+// With `background`, copies are spills instead of demand loads: fewer of them are in flight at a
+// time. Each pass prints: bytes per second, CPU seconds per GiB (all threads).
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -43,8 +44,16 @@ double CpuSeconds() {
 
 class Tool {
  public:
-  tidepool::Status Start(const std::string& path, std::uint32_t blocks, bool checksums) {
-    blocks_ = blocks;
+  struct Options {
+    std::string path;
+    std::uint32_t blocks = 0;
+    bool checksums = true;
+    bool background = false;
+  };
+
+  tidepool::Status Start(const Options& tool_options) {
+    blocks_ = tool_options.blocks;
+    if (tool_options.background) class_ = tidepool::TransferClass::kSpill;
     tidepool::StatusOr<tidepool::Arena> arena = tidepool::AllocateHostArena(kDepth, 1, kBlockBytes);
     if (!arena.ok()) return arena.status();
     for (std::uint32_t i = 0; i < kDepth; ++i) {
@@ -59,11 +68,11 @@ class Tool {
     tiers[kDram].arena = *std::move(arena);
     tiers[kDram].slots = kDepth;
     tiers[kFile].kind = tidepool::TierKind::kNvme;
-    tiers[kFile].path = path;
-    tiers[kFile].slots = blocks;
+    tiers[kFile].path = tool_options.path;
+    tiers[kFile].slots = blocks_;
     tidepool::HostEngineOptions options;
     options.file_io = tidepool::MakeUringFileIo();
-    options.checksums = checksums;
+    options.checksums = tool_options.checksums;
     engine_ = tidepool::MakeHostEngine(std::move(options));
     return engine_->Attach(tiers, nullptr);
   }
@@ -86,7 +95,7 @@ class Tool {
                          .to = write ? kFile : kDram,
                          .source = write ? memory : block,
                          .destination = write ? block : memory,
-                         .transfer_class = tidepool::TransferClass::kDemandLoad});
+                         .transfer_class = class_});
       }
       engine_->Submit(batch);
       engine_->Wait(std::chrono::seconds(10));
@@ -118,6 +127,7 @@ class Tool {
  private:
   std::unique_ptr<tidepool::TransferEngine> engine_;
   std::uint32_t blocks_ = 0;
+  tidepool::TransferClass class_ = tidepool::TransferClass::kDemandLoad;
   std::uint64_t next_id_ = 0;
 };
 
@@ -126,13 +136,17 @@ class Tool {
 int main(int argc, char** argv) {
   const long blocks = argc > 2 ? std::atol(argv[2]) : 0;
   if (blocks < kDepth || blocks > 1 << 24) {
-    std::fprintf(stderr, "usage: nvme_io_tool FILE MIB [nosums]   (MIB >= %u)\n", kDepth);
+    std::fprintf(stderr, "usage: nvme_io_tool FILE MIB [nosums] [background]   (MIB >= %u)\n",
+                 kDepth);
     return 2;
   }
-  const bool checksums = !(argc > 3 && std::string(argv[3]) == "nosums");
+  Tool::Options options{.path = argv[1], .blocks = static_cast<std::uint32_t>(blocks)};
+  for (int i = 3; i < argc; ++i) {
+    if (std::string(argv[i]) == "nosums") options.checksums = false;
+    if (std::string(argv[i]) == "background") options.background = true;
+  }
   Tool tool;
-  const tidepool::Status status =
-      tool.Start(argv[1], static_cast<std::uint32_t>(blocks), checksums);
+  const tidepool::Status status = tool.Start(options);
   if (!status.ok()) {
     std::fprintf(stderr, "nvme_io_tool: %s\n", std::string(status.message()).c_str());
     return 1;

@@ -6,7 +6,8 @@
 #   bench/nvme_vs_fio.sh [DIR] [MIB] [PAIRS]     default: a temporary directory, 2048 MiB, 15 pairs
 #
 # DIR must be on the disk to measure. With a disk of 1 GB/s the default takes about 3 minutes.
-# NVME_IO_TOOL names a tool that is built already; CHECKSUMS=0 turns the tier's checksums off.
+# NVME_IO_TOOL names a tool that is built already, TOOL_OPTIONS goes to it: "nosums" turns the
+# tier's checksums off, "background" makes the copies spills. Compilers running beside it spoil it.
 set -euo pipefail
 
 dir=${1:-}
@@ -53,10 +54,9 @@ trap cleanup EXIT
 begin=$SECONDS
 echo "$pairs pairs of writes and of reads of $mib MiB in $dir: about $((pairs * mib / 256 + 10)) s" \
   "at 1 GB/s"
-sums=()
-[ "${CHECKSUMS:-1}" != 0 ] || sums=(nosums)
+read -r -a tool_options <<< "${TOOL_OPTIONS:-}"
 # The tool writes the whole file once, so that neither side measures the first allocation.
-coproc TOOL { "$NVME_IO_TOOL" "$file" "$mib" "${sums[@]}"; }
+coproc TOOL { "$NVME_IO_TOOL" "$file" "$mib" "${tool_options[@]}"; }
 tool_pid=$TOOL_PID
 read -r ready <&"${TOOL[0]}"
 echo "$ready"
@@ -70,7 +70,8 @@ fio_pass() { # write|read -> "bytes/s cpu_s/GiB"
   # malloc in huge pages, as the tool's arena is: fio is up to three times slower without.
   fio_result=$(GLIBC_TUNABLES=glibc.malloc.hugetlb=1 fio --name=pass --filename="$file" \
     --size="${mib}M" --rw="$1" --bs=1M --iodepth=16 --ioengine=io_uring --direct=1 --fixedbufs=1 \
-    --registerfiles=1 --thread --overwrite=1 --output-format=json | python3 -c '
+    --registerfiles=1 --thread --overwrite=1 --scramble_buffers=0 \
+    --output-format=json | python3 -c '
 import json, sys
 text = sys.stdin.read()
 job = json.loads(text[text.index("{"):])["jobs"][0]

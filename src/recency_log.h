@@ -2,10 +2,10 @@
 // Private; the order behind the LRU policy and others that need recency.
 //
 // A linked list costs a serial cache miss a block (206 ns at 1M blocks); this is an append-only log
-// with lazy deletion, which is read in order and can be prefetched. An entry of the log is a span
-// of consecutive ids, filed and leaving from its highest id down, so a whole released prefix costs
-// 8 bytes; a single block costs 4. Each block has a stamp, the place of its one live entry: filing
-// it again changes the stamp and thereby kills the old entry.
+// with lazy deletion, which is read in order and can be prefetched. An entry of the log is a span of
+// consecutive ids, filed and leaving from its highest id down, so a whole released prefix costs 8
+// bytes; a single block costs 4. Each block has a stamp, the place of its one live entry: filing it
+// again changes the stamp and thereby kills the old entry.
 //
 // Invariants:
 //   * stamp(b) != 0 <=> b is in the order, and the entry at that place covers b;
@@ -17,11 +17,12 @@
 // Thread contract: scheduler thread only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "src/block_spans.h"
@@ -41,6 +42,7 @@ class RecencyLog {
     kStop,  ///< it stays, and the scan ends
   };
 
+  /// For ids below `block_capacity`, which is less than 2^29.
   explicit RecencyLog(std::uint32_t block_capacity = 0);
 
   /// Files the blocks of a span as the newest of `queue`, so that its last block leaves first. A
@@ -56,9 +58,9 @@ class RecencyLog {
   }
   [[nodiscard]] std::uint32_t size() const noexcept { return live_; }
 
-  /// Calls `visit(block)` for the blocks of a queue, oldest first, and `prefetch(block)` some
-  /// blocks ahead. Returns false if the visitor stopped it. What is dropped is never met again, so
-  /// a scan costs O(blocks kept), amortised. The visitor must not change the log.
+  /// Calls `visit(block)` for the blocks of a queue, oldest first, and `prefetch(block)` some blocks
+  /// ahead. Returns false if the visitor stopped it. What is dropped is never met again, so a scan
+  /// costs O(blocks kept), amortised. The visitor must not change the log.
   template <typename Visit, typename Prefetch>
   bool Scan(std::uint32_t queue, Visit&& visit, Prefetch&& prefetch) {
     Queue& q = queues_[queue];
@@ -70,22 +72,48 @@ class RecencyLog {
   [[nodiscard]] std::uint64_t work() const noexcept { return work_; }
 
  private:
-  static constexpr std::uint32_t kSpan = 1u << 31;        // another word, the length, follows
-  static constexpr std::uint32_t kTagBits = 3;            // queue (2) and which of its logs (1)
-  static constexpr std::uint32_t kFirstPlace = 1u << 27;  // room before it for PushFront
-  static constexpr std::uint32_t kLastPlace = (1u << 29) - 1;
-  static constexpr std::ptrdiff_t kAhead = 16;
+  static constexpr std::uint32_t kSpan = 1u << 31;  // another word, the length, follows
+  static constexpr std::uint32_t kPad = ~0u;        // an entry of nothing
+  static constexpr std::uint32_t kTagBits = 3;      // queue (2) and which of its logs (1)
+  static constexpr std::uint32_t kPlaces = 1u << 29;
+  static constexpr std::uint32_t kChunkWords = 1024;
+  static constexpr std::uint32_t kFirstChunk = kPlaces / kChunkWords / 4;  // room for PushFront
+  static constexpr std::uint32_t kAhead = 16;
 
+  struct Entry {
+    std::uint32_t last;   // the highest id
+    std::uint32_t count;  // ids last, last - 1, ...
+    std::uint32_t words;
+    [[nodiscard]] static Entry At(const std::uint32_t* word) noexcept {
+      if ((*word & kSpan) == 0) return {*word, 1, 1};
+      return *word == kPad ? Entry{0, 0, 1} : Entry{*word & ~kSpan, word[1], 2};
+    }
+  };
+
+  /// Words in chunks, added at both ends; an entry lies in one chunk.
   struct Log {
-    std::deque<std::uint32_t> words;
-    std::uint32_t first_place = kFirstPlace;  // of words.front()
+    using Chunk = std::array<std::uint32_t, kChunkWords>;
+    std::deque<std::unique_ptr<Chunk>> chunks;
+    std::uint32_t first_chunk = kFirstChunk;  // number of chunks.front()
+    std::uint32_t head = 0;                   // first word in the first chunk
+    std::uint32_t tail = kChunkWords;         // end of the words in the last chunk
     std::uint32_t tag = 0;
-    [[nodiscard]] std::uint32_t end_place() const noexcept {
-      return first_place + static_cast<std::uint32_t>(words.size());
+
+    [[nodiscard]] std::size_t words() const noexcept {
+      return chunks.empty() ? 0 : (chunks.size() - 1) * kChunkWords + tail - head;
     }
-    [[nodiscard]] std::uint32_t Stamp(std::uint32_t place) const noexcept {
-      return place << kTagBits | tag;
+    [[nodiscard]] std::uint32_t end_of(std::size_t chunk) const noexcept {
+      return chunk + 1 == chunks.size() ? tail : kChunkWords;
     }
+    [[nodiscard]] std::uint32_t Stamp(std::size_t chunk, std::uint32_t offset) const noexcept {
+      const auto number = first_chunk + static_cast<std::uint32_t>(chunk);
+      return (number * kChunkWords + offset) << kTagBits | tag;
+    }
+    // Both return the new entry's stamp.
+    std::uint32_t PushBack(std::uint32_t last, std::uint32_t count);
+    std::uint32_t PushFront(std::uint32_t last, std::uint32_t count);
+    /// Drops what is before an entry, and the first `blocks` of the entry itself.
+    void Cut(std::size_t chunk, std::uint32_t offset, std::uint32_t blocks);
   };
   struct Queue {
     Log older;
@@ -93,23 +121,28 @@ class RecencyLog {
     bool sweeping = false;
     std::size_t sweep_at = 0;  // words in `newer` that start a sweep
   };
-  using WordIterator = std::deque<std::uint32_t>::const_iterator;
 
-  struct Tally {
-    std::uint32_t leading = 0;   // dead before the first kept block
-    std::uint32_t interior = 0;  // dead behind it
+  struct Position {
+    std::size_t chunk = 0;
+    std::uint32_t offset = 0;
+    std::uint32_t blocks = 0;  // of the entry there, already passed
+  };
+  struct ScanState {
+    Position at;
+    Position first_kept;
+    std::uint32_t interior = 0;  // dead behind the first kept
+    bool stopped = false;
   };
 
   template <typename Visit, typename Prefetch>
   bool ScanLog(Log& log, Visit& visit, Prefetch& prefetch);
-  void TidyHead(Log& log, const Tally& dead);
-  void ResetScratch();
-  void DropLeading(Log& log, std::uint32_t blocks);
-  void PushFront(Log& log, std::span<const std::uint32_t> kept);
-  void PushBack(Log& log, std::uint32_t last, std::uint32_t count);
+  template <typename Visit>
+  void ScanEntry(const Entry& entry, std::uint32_t stamp, Visit& visit, ScanState& state);
+  void TidyHead(Log& log, const ScanState& state);
+  void RefileKept(Log& log);
   void SetStamps(std::uint32_t last, std::uint32_t count, std::uint32_t stamp) noexcept;
   void Sweep(Queue& q, std::size_t words);
-  void MoveOldest(Queue& q);
+  void MoveLive(Queue& q, const Entry& entry, std::uint32_t stamp);
   void PlanSweep(Queue& q) const;
 
   ZeroedArray<std::uint32_t> stamps_;
@@ -121,50 +154,59 @@ class RecencyLog {
 
 template <typename Visit, typename Prefetch>
 bool RecencyLog::ScanLog(Log& log, Visit& visit, Prefetch& prefetch) {
-  Tally dead;
-  bool stopped = false;
-  WordIterator at = log.words.begin();
-  WordIterator ahead = at;
-  std::uint32_t place = log.first_place;
-  const auto look_ahead = [&](std::ptrdiff_t to) {
-    for (; ahead != log.words.end() && ahead - at < to; ++ahead) {
-      // A length passes for an id here; then a useless line is fetched.
-      const std::uint32_t id = *ahead & ~kSpan;
-      if (id >= stamps_.size()) continue;
-      __builtin_prefetch(&stamps_[id]);
-      prefetch(BlockId(id));
-    }
+  ScanState state;
+  Position& at = state.at;
+  const auto fetch = [&](std::uint32_t word) {
+    // A length passes for an id here; then a useless line is fetched.
+    const std::uint32_t id = word & ~kSpan;
+    if (id >= stamps_.size()) return;
+    __builtin_prefetch(&stamps_[id]);
+    prefetch(BlockId(id));
   };
-  while (at != log.words.end() && !stopped) {
-    look_ahead(kAhead);
-    const std::uint32_t stamp = log.Stamp(place);
-    const bool span = (*at & kSpan) != 0;
-    std::uint32_t id = *at++ & ~kSpan;
-    std::uint32_t left = span ? *at++ : 1;
-    place += span ? 2 : 1;
-    while (left > 0 && !stopped) {
-      const std::uint32_t skipped = DifferingSuffix(&stamps_[id] + 1, left, stamp);
-      (kept_.empty() ? dead.leading : dead.interior) += skipped;
-      work_ += skipped;
-      id -= skipped;
-      left -= skipped;
-      for (; left > 0 && !stopped && stamps_[id] == stamp; --left, --id) {
-        ++work_;
-        const Verdict verdict = visit(BlockId(id));
-        stopped = verdict == Verdict::kStop;
-        if (verdict != Verdict::kDrop) {
-          kept_.push_back(id);
-        } else {
-          ++(kept_.empty() ? dead.leading : dead.interior);
-          stamps_[id] = 0;
-          --live_;
-        }
-      }
+  for (; at.chunk < log.chunks.size(); ++at.chunk) {
+    const std::uint32_t* const words = log.chunks[at.chunk]->data();
+    const std::uint32_t end = log.end_of(at.chunk);
+    at.offset = at.chunk == 0 ? log.head : 0;
+    for (std::uint32_t i = at.offset; i < std::min(at.offset + kAhead, end); ++i) fetch(words[i]);
+    while (at.offset < end) {
+      if (at.offset + kAhead < end) fetch(words[at.offset + kAhead]);
+      const Entry entry = Entry::At(words + at.offset);
+      ScanEntry(entry, log.Stamp(at.chunk, at.offset), visit, state);
+      if (state.stopped) break;
+      at.offset += entry.words;
+      at.blocks = 0;
     }
+    if (state.stopped) break;
   }
-  TidyHead(log, dead);
-  ResetScratch();
-  return !stopped;
+  TidyHead(log, state);
+  return !state.stopped;
+}
+
+template <typename Visit>
+void RecencyLog::ScanEntry(const Entry& entry, std::uint32_t stamp, Visit& visit,
+                           ScanState& state) {
+  std::uint32_t& passed = state.at.blocks;
+  work_ += entry.count;
+  while (passed < entry.count) {
+    std::uint32_t& mark = stamps_[entry.last - passed];
+    std::uint32_t dead = 1;
+    if (mark != stamp) {
+      if (entry.count > 1) dead = DifferingSuffix(&mark + 1, entry.count - passed, stamp);
+    } else if (const Verdict verdict = visit(BlockId(entry.last - passed));
+               verdict == Verdict::kDrop) {
+      mark = 0;
+      --live_;
+    } else {
+      if (kept_.empty()) state.first_kept = state.at;
+      kept_.push_back(entry.last - passed++);
+      if (verdict != Verdict::kStop) continue;
+      state.stopped = true;
+      work_ -= entry.count - passed;
+      return;
+    }
+    passed += dead;
+    if (!kept_.empty()) state.interior += dead;
+  }
 }
 
 }  // namespace tidepool::internal

@@ -63,6 +63,12 @@ TEST(ReplayPayload, TokensNameTheBlock) {
       for (const tidepool::Token t : tokens) EXPECT_GE(t, 0);
     }
   }
+  std::set<tidepool::Token> first;  // no partial hits: siblings part at once
+  for (std::uint64_t id = 0; id < 1000; ++id) {
+    FillTokens({0, id << 26}, tokens);
+    first.insert(tokens[0]);
+  }
+  EXPECT_EQ(first.size(), 1000u);
   FillTailTokens(0, tokens);
   for (const tidepool::Token t : tokens) EXPECT_GE(t, 1 << 30);  // no block has such tokens
 }

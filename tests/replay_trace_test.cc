@@ -1,8 +1,6 @@
 // The trace parsers of agent_replay: what they accept, and what they say about what they do not.
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
+#include <algorithm>
+#include <cstddef>
 #include <random>
 #include <string>
 #include <utility>
@@ -245,25 +243,28 @@ TEST(ReplayTrace, SurvivesMutations) {
   }
 }
 
-// Inferred sessions equal those of the derived .ttrace files.
-TEST(ReplayTrace, SessionsOfMooncakeFiles) {
-  const std::string directory = replay_files::TraceDirectory();
-  if (directory.empty()) GTEST_SKIP() << "TIDEPOOL_TRACES names no directory with traces";
+// The JSONL files say the same as the .ttrace files derived from them. Sessions, which the source
+// does not name, were inferred there by a narrower reading of the same rule.
+TEST(ReplayTrace, MooncakeFilesInBothFormats) {
+  if (replay_files::TraceDirectory().empty()) {
+    GTEST_SKIP() << "TIDEPOOL_TRACES names no directory with traces";
+  }
   for (const std::string name :
        {"mooncake_conversation_dev", "mooncake_synthetic_dev", "mooncake_arxiv1000_dev"}) {
     const auto derived = replay_files::Load(name + ".ttrace");
     const auto source = replay_files::Load(name + ".jsonl.zst");
     ASSERT_TRUE(derived.ok() && source.ok()) << derived.status() << source.status();
-    EXPECT_EQ(Sessions(*source), Sessions(*derived)) << name;
+    EXPECT_LE(Sessions(*source), Sessions(*derived)) << name;
+    EXPECT_GT(Sessions(*source), Sessions(*derived) * 4 / 5) << name;
+    EXPECT_EQ(source->block_tokens, derived->block_tokens);
     ASSERT_EQ(source->requests.size(), derived->requests.size());
-    std::map<std::uint64_t, std::uint64_t> session;  // derived -> ours
     for (std::size_t i = 0; i < source->requests.size(); ++i) {
       const Request& a = source->requests[i];
       const Request& b = derived->requests[i];
-      ASSERT_EQ(a.turn, b.turn) << name << " request " << i;
-      ASSERT_EQ(a.gap_ms, b.gap_ms) << name << " request " << i;
-      ASSERT_EQ(session.try_emplace(b.session, a.session).first->second, a.session);
-      ASSERT_EQ(a.blocks, b.blocks);
+      ASSERT_EQ(a.time_ms, b.time_ms) << name << " request " << i;
+      ASSERT_EQ(a.input_tokens, b.input_tokens) << name << " request " << i;
+      ASSERT_EQ(a.output_tokens, b.output_tokens) << name << " request " << i;
+      ASSERT_TRUE(std::ranges::equal(source->RangesOf(a), derived->RangesOf(b)));
     }
   }
 }

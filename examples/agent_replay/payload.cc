@@ -22,6 +22,15 @@ tidepool::Token ToToken(std::uint64_t bits) {
   return static_cast<tidepool::Token>(bits & kTokenMask);
 }
 
+/// A permutation of 60 bits (odd factors and shifts are invertible): ids that are close, or equal
+/// in their lower half, differ in both halves of it.
+std::uint64_t Permuted(std::uint64_t id) {
+  constexpr std::uint64_t kMask = (std::uint64_t{1} << 60) - 1;
+  id = id * kStep & kMask;
+  id ^= id >> 30;
+  return id * 0xbf58476d1ce4e5b9u & kMask;
+}
+
 }  // namespace
 
 void FillPayload(std::uint64_t seed, BlockIdentity block, std::span<std::byte> bytes) noexcept {
@@ -54,8 +63,9 @@ bool CheckPayload(std::uint64_t seed, BlockIdentity block,
 }
 
 void FillTokens(BlockIdentity block, std::span<tidepool::Token> tokens) noexcept {
-  tokens[0] = ToToken(block.id);
-  tokens[1] = ToToken(block.id >> 30);
+  const std::uint64_t id = Permuted(block.id);
+  tokens[0] = ToToken(id);
+  tokens[1] = ToToken(id >> 30);
   tokens[2] = ToToken(block.scope);
   tokens[3] = ToToken(block.scope >> 30);
   std::uint64_t filler = Key(0, block);

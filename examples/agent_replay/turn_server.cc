@@ -291,6 +291,7 @@ Outcome TurnServer::CutTail(Session& session, std::uint32_t tokens) {
 /// By tier of the topmost copy, as Admit counts.
 void TurnServer::SplitHits(std::uint32_t hit_tokens, std::uint32_t old_blocks, Session& session) {
   session.hit_blocks = std::min(old_blocks, hit_tokens / options_.block_tokens);
+  session.recomputed_tokens = session.tokens - session.hit_blocks * options_.block_tokens;
   session.hit_tokens.fill(0);
   for (std::uint32_t i = 0; i < session.hit_blocks; ++i) {
     const std::size_t tier = i < found_tiers_.size() && found_tiers_[i] < tier_of_.size()
@@ -344,7 +345,7 @@ StatusOr<bool> TurnServer::Start(std::uint32_t request) {
   }
   for (std::size_t t = 0; t < kTiers; ++t) result_.tiers[t].hit_tokens += session.hit_tokens[t];
   result_.prompt_tokens += session.tokens;
-  result_.recomputed_tokens += session.tokens - session.hit_blocks * options_.block_tokens;
+  result_.recomputed_tokens += session.recomputed_tokens;
   result_.resumed += session.resumed ? 1 : 0;
   return true;
 }

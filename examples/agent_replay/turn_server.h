@@ -75,6 +75,7 @@ class TurnServer {
     std::uint32_t blocks = 0;            // of it, after clipping
     std::uint32_t tokens = 0;
     std::uint32_t hit_blocks = 0;
+    std::uint32_t recomputed_tokens = 0;
     std::array<std::uint64_t, kTiers> hit_tokens{};
     std::uint64_t tail_key = 0;
     std::uint64_t cpu_ns = 0;
