@@ -19,13 +19,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Run {
+struct ReplayRun {
   int status = -1;
   std::string output;  // stdout and stderr
 };
 
-Run Shell(const std::string& command) {
-  Run run;
+ReplayRun Shell(const std::string& command) {
+  ReplayRun run;
   std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
   if (pipe == nullptr) return run;
   std::array<char, 4096> buffer;
@@ -37,7 +37,7 @@ Run Shell(const std::string& command) {
   return run;
 }
 
-Run AgentReplay(const std::string& arguments) {
+ReplayRun AgentReplay(const std::string& arguments) {
   return Shell(std::string("'") + TIDEPOOL_AGENT_REPLAY + "' " + arguments);
 }
 
@@ -49,7 +49,7 @@ constexpr const char* kSmall = "--sessions 2 --seed 3 --block-bytes 64 ";
 
 TEST(ReplayMain, PrintsATableAndWritesJson) {
   const std::string json = TempPath("result.json");
-  const Run run = AgentReplay(kSmall + std::string("--lockstep --json ") + json);
+  const ReplayRun run = AgentReplay(kSmall + std::string("--lockstep --json ") + json);
   EXPECT_EQ(run.status, 0) << run.output;
   for (const char* part :
        {"hit tokens", "recomputed", "offloaded, onboarded", "stalls", "verified blocks",
@@ -72,7 +72,7 @@ TEST(ReplayMain, ReplaysWhatItWrote) {
   const std::string a = TempPath("a.json");
   const std::string b = TempPath("b.json");
   const std::string common = "--quiet --lockstep --block-bytes 64 --seed 3 --json ";
-  Run run = AgentReplay(common + a + " --sessions 2 --write-trace " + trace);
+  ReplayRun run = AgentReplay(common + a + " --sessions 2 --write-trace " + trace);
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_EQ(run.output, "");
   run = AgentReplay(common + b + " --trace " + trace);
@@ -90,13 +90,13 @@ TEST(ReplayMain, ReplaysWhatItWrote) {
 }
 
 TEST(ReplayMain, Help) {
-  const Run run = AgentReplay("--help");
+  const ReplayRun run = AgentReplay("--help");
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.output, HasSubstr("--lockstep"));
 }
 
 TEST(ReplayMain, BadArgumentsEndWithTwo) {
-  const Run run = AgentReplay("--hbm 10x");
+  const ReplayRun run = AgentReplay("--hbm 10x");
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.output.find("agent_replay: --hbm \"10x\": expected"), 0u) << run.output;
 }
@@ -104,7 +104,7 @@ TEST(ReplayMain, BadArgumentsEndWithTwo) {
 TEST(ReplayMain, BadTraceLinesAreNamed) {
   const std::string trace = TempPath("bad.ttrace");
   std::ofstream(trace) << "# ttrace v1\n0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t1-\n";
-  const Run run = AgentReplay("--trace " + trace);
+  const ReplayRun run = AgentReplay("--trace " + trace);
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.output, HasSubstr(trace + ":2: block id is \"\""));
   std::filesystem::remove(trace);
@@ -113,7 +113,7 @@ TEST(ReplayMain, BadTraceLinesAreNamed) {
 TEST(ReplayMain, AFullDiskIsNamed) {
   // A limit on the size of files stands for the disk.
   const std::string file = TempPath("full.tide");
-  const Run run = Shell("trap '' XFSZ; ulimit -f 16; '" TIDEPOOL_AGENT_REPLAY "' " +
+  const ReplayRun run = Shell("trap '' XFSZ; ulimit -f 16; '" TIDEPOOL_AGENT_REPLAY "' " +
                         std::string(kSmall) + "--nvme-path " + file);
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr(file));
@@ -121,13 +121,13 @@ TEST(ReplayMain, AFullDiskIsNamed) {
 }
 
 TEST(ReplayMain, AMissingDirectoryIsNamed) {
-  const Run run = AgentReplay(kSmall + std::string("--nvme-path /nowhere/x.tide"));
+  const ReplayRun run = AgentReplay(kSmall + std::string("--nvme-path /nowhere/x.tide"));
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr("/nowhere/x.tide"));
 }
 
 TEST(ReplayMain, ResultsThatCannotBeWritten) {
-  const Run run = AgentReplay(kSmall + std::string("--json /nowhere/x.json"));
+  const ReplayRun run = AgentReplay(kSmall + std::string("--json /nowhere/x.json"));
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr("cannot write /nowhere/x.json"));
 }

@@ -156,11 +156,11 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
     next += s.count;
     result.tokens_by_tier[s.tier] += s.count * block_tokens_;
     if (s.tier == kHbmTier) continue;
-    for (std::uint32_t i = s.first; i < std::min(s.first + s.count, full); ++i) {
+    for (std::uint32_t i = s.first; i < s.first + s.count; ++i) {
       const BlockId b = match.blocks[i];
       const CopyState hbm = pool_->copy(b, kHbmTier);
       if (hbm == CopyState::kWriting) result.loading_tokens += block_tokens_;
-      if (hbm == CopyState::kAbsent) ++loads;
+      if (hbm == CopyState::kAbsent && i < full) ++loads;
     }
   }
   result.tokens = next * block_tokens_;
@@ -217,6 +217,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   ++seq.generation;
   seq.state = SequenceState::kFree;
   seq.publish = true;
+  seq.resumed = false;
   seq.load_failed = false;
   seq.copies_below = false;
   seq.preemptions = 0;
@@ -521,6 +522,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   seq.root = Root(seq.ns.value());
   seq.epoch = epoch_;
   seq.load_failed = false;
+  seq.resumed = true;
   seq.dropped = 0;
   TakeHits(plan, seq);
   seq.committed = committed;

@@ -145,9 +145,31 @@ void ManagerCore::DrainStepWork(Fence fence, StepWork& work) {
   }
 }
 
+// A tree that stops matching has left the mirrors at once; its blocks go later and silently.
+void ManagerCore::LogRetired(NodeId root, EvictReason reason) {
+  if (events_.empty()) return;
+  struct Context {
+    ManagerCore* core;
+    NodeId root;
+    EvictReason reason;
+  } context{this, root, reason};
+  index_->ForEach(
+      [](void* opaque, BlockId block) {
+        const auto& c = *static_cast<Context*>(opaque);
+        if (c.core->index_->root_of(c.core->pool_->node(block)) != c.root) return;
+        std::uint32_t copies = c.core->pool_->valid_mask(block);
+        for (TierIndex t = 0; copies != 0; ++t, copies >>= 1) {
+          if ((copies & 1u) == 0) continue;
+          c.core->LogEvent(EventKind::kRemoved, block, t, c.reason, copies == 1u);
+        }
+      },
+      &context);
+}
+
 void ManagerCore::LogEvent(EventKind kind, BlockId block, TierIndex tier, EvictReason reason,
                            bool edge) {
-  if (events_.empty() || !pool_->Has(block, word::kPublished) || pool_->Has(block, word::kPending))
+  if (events_.empty() || !pool_->Has(block, word::kPublished) ||
+      pool_->Has(block, word::kPending) || index_->IsStale(block))
     return;
   ++event_number_;
   Event& event = events_[event_number_ % events_.size()];

@@ -27,6 +27,10 @@ Status ValidateTier(const TierSpec& tier, std::size_t index) {
   if (tier.format != StorageFormat::kIdentity) {
     return absl::UnimplementedError(StrCat(name, ".format: only the identity format is supported"));
   }
+  if (tier.kind > TierKind::kShared) return Invalid(StrCat(name, ".kind"), "unknown");
+  if (tier.slots != 0 && tier.bytes != 0) {
+    return Invalid(name, "both slots and bytes are given; the capacity is one of them");
+  }
   if (tier.slots == 0 && tier.bytes == 0 && tier.arena.slots == 0) {
     return Invalid(name, "capacity is 0: give slots, bytes or an arena");
   }
@@ -250,6 +254,7 @@ NodeId ManagerCore::Root(std::uint32_t ns) {
   NamespaceData& data = namespaces_[ns];
   if (data.root_epoch == epoch_ && data.root.valid()) return data.root;
   if (data.root.valid()) {
+    LogRetired(data.root, EvictReason::kInvalidated);
     index_->Retire(data.root);
     ++stale_hint_;
   }
@@ -264,6 +269,7 @@ Status ManagerCore::DropNamespace(NamespaceId ns) {
     return absl::NotFoundError(StrCat("namespace ", ns.value(), " is not registered"));
   }
   if (data->root.valid()) {
+    LogRetired(data->root, EvictReason::kInvalidated);
     index_->Retire(data->root);
     ++stale_hint_;
   }
@@ -281,6 +287,7 @@ void ManagerCore::AdvanceEpoch() {
 void ManagerCore::Clear() {
   for (NamespaceData& data : namespaces_) {
     if (!data.root.valid()) continue;
+    LogRetired(data.root, EvictReason::kReset);
     index_->Retire(data.root);
     ++stale_hint_;
     data.root = NodeId();
@@ -347,6 +354,7 @@ std::uint32_t ManagerCore::SessionIndex(SessionId session, bool create) {
     index = static_cast<std::uint32_t>(sessions_.size());
     sessions_.emplace_back();
     session_sequences_.push_back(0);
+    signals_.sessions = sessions_;  // may have moved
   }
   sessions_[index] = SessionSignals{};
   sessions_[index].session = session;

@@ -54,6 +54,7 @@ struct SequenceData {
   SequenceState state = SequenceState::kFree;
   bool publish = true;
   bool load_failed = false;
+  bool resumed = false;       // counted as a re-admission
   bool copies_below = false;  // a private block may have a copy in a lower tier
   std::uint32_t preemptions = 0;
   std::uint32_t session = kNone;
@@ -297,6 +298,7 @@ class ManagerCore {
   void SetClaim(SequenceData& seq);
   void EndTurn(SequenceData& seq);
   void CutBack(SequenceData& seq, std::uint32_t position);
+  void UncountHits(const SequenceData& seq, std::uint32_t position);
 
   // publish.cc
   void ActivateCommitted(SequenceData& seq, std::uint32_t from, std::uint32_t to);
@@ -329,9 +331,11 @@ class ManagerCore {
   void DropEverywhere(std::span<const BlockId> blocks, EvictReason reason);
   void Vanish(BlockId block);  // last copy gone: out of the index, id freed
   std::uint32_t ReclaimStale(std::uint32_t n, EvictReason reason = EvictReason::kInvalidated);
-  std::uint32_t ReclaimOrphans(std::uint32_t n);
+  std::uint32_t ReclaimOrphans(std::uint32_t n, TierIndex tier = kHbmTier);
+  std::uint32_t DropClean(std::uint32_t n);
   std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
   bool SlotsGrantable(TierIndex tier) const noexcept;
+  bool LinkAlive(TierIndex from) const noexcept;
 
   // copies.cc: one copy of one block, with every account that follows from it
   bool AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns);
@@ -343,6 +347,7 @@ class ManagerCore {
   void ForgetDeviceWork(SlotId slot);
   bool CanQueueCopy(BlockId source) const noexcept;
   void QueueCopy(BlockId source, BlockId destination, std::uint32_t tokens);
+  void LogRetired(NodeId root, EvictReason reason);
   void LogEvent(EventKind kind, BlockId block, TierIndex tier, EvictReason reason, bool edge);
   std::uint32_t NamespaceOf(BlockId block) const noexcept;
 

@@ -66,12 +66,13 @@ std::uint32_t ManagerCore::ShortfallOf(TierIndex tier) const noexcept {
 
 void ManagerCore::ExpireDemands() {
   if (demands_.empty()) return;
-  std::erase_if(demands_, [&](const Demand& d) { return d.expiry < signals_.now; });
+  std::erase_if(demands_, [&](const Demand& d) { return d.expiry <= signals_.now; });
   TrimGrants();
 }
 
 void ManagerCore::ServeDemands() {
   lower_short_.fill(0);
+  if (const std::uint32_t missing = ShortfallOf(kHbmTier); missing != 0) Grant(DropClean(missing));
   PlanContext context(this);
   for (TierIndex t = 0; t + 1 < tiers_; ++t) {
     copies_.clear();
@@ -80,6 +81,11 @@ void ManagerCore::ServeDemands() {
     context.ReturnUnused(t);
   }
   if (ShortfallOf(kHbmTier) != 0) DropForDemands();
+}
+
+// A link that moves nothing takes no copies (unknown bandwidth, NaN, counts as nothing).
+bool ManagerCore::LinkAlive(TierIndex from) const noexcept {
+  return link_signals_[2u * from].bytes_per_second > 0;
 }
 
 // Starts as many of the planned copies as the tier below has slots for.
@@ -108,7 +114,7 @@ void ManagerCore::DropForDemands() {
   for (TierIndex t = 0; t < tiers_; ++t) {
     if (leaving_[t] != 0) return;
   }
-  if (lower_short_[1] == 0 && SlotsGrantable(1)) return;  // there was nothing to copy
+  if (lower_short_[1] == 0 && SlotsGrantable(1) && LinkAlive(kHbmTier)) return;  // nothing to copy
   const std::uint32_t missing = ShortfallOf(kHbmTier);
   victims_.clear();
   PlanVictims(kHbmTier, missing, nullptr, victims_);

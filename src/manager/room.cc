@@ -84,9 +84,14 @@ std::uint32_t ManagerCore::Available(const RoomRequest& room) const noexcept {
   const std::uint32_t free = pool_->free_slots(kHbmTier);
   if (demands_.empty()) return free;
   std::uint32_t reserved = 0;
+  std::uint64_t order = ~std::uint64_t{0};
+  for (const Demand& d : demands_) {
+    if (SameKey(d, room.request, room.session)) order = d.order;
+  }
   for (const Demand& d : demands_) {
     if (SameKey(d, room.request, room.session)) continue;
-    const bool yields = room.running ? d.priority > room.priority : d.priority >= room.priority;
+    const bool yields = d.priority > room.priority ||
+                        (!room.running && d.priority == room.priority && d.order < order);
     if (yields) reserved += d.granted;
   }
   return free - std::min(free, reserved);
@@ -200,6 +205,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
     const auto have = available + static_cast<std::uint32_t>(victims_.size());
     return room.slots - std::min(room.slots, have);
   };
+  demand = missing();
   if (possible) {
     const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
     if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() : pool_->evictable_clean()) != 0) {
@@ -209,8 +215,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
       }
       PlanVictims(kHbmTier, missing(), &clean, victims_);
     }
-    demand = missing();
-    if (demand != 0 && tiers_ > 1 && options_.recompute.known()) PlanCheap(demand);
+    if (missing() != 0 && tiers_ > 1 && options_.recompute.known()) PlanCheap(missing());
     if (missing() == 0) return true;
   }
   shortfall = {.needed = room.slots,
@@ -256,10 +261,12 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
                                    candidates_);
     const std::uint32_t before = got;
+    bool mapped = false;  // a tail left in a candidate's place: that one may follow
     for (std::size_t i = 0; i < candidates_.size() && got < n; ++i) {
       if (i + 8 < candidates_.size()) index_->PrefetchNode(candidates_[i + 8]);
       const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
       if (!b.valid()) continue;
+      mapped |= b != candidates_[i];
       if (pool_->Has(b, word::kPublished)) {
         index_->MarkChosen(b, tier);
       } else {
@@ -268,12 +275,14 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
       out.push_back(b);
       ++got;
     }
+    const bool exhausted = candidates_.size() < ask;
+    if (exhausted && !mapped) return;  // the policy has no more to offer
     if (got != before) {
       ask = n - got;
       continue;
     }
-    if (candidates_.size() < ask) return;  // the policy has no more to offer
-    ask *= 2;                              // all of these stand in front of protected blocks
+    if (exhausted) return;
+    ask *= 2;  // all of these stand in front of protected blocks
   }
 }
 
@@ -382,10 +391,10 @@ std::uint32_t ManagerCore::ReclaimStale(std::uint32_t n, EvictReason reason) {
   return pool_->free_slots(kHbmTier) - before;
 }
 
-std::uint32_t ManagerCore::ReclaimOrphans(std::uint32_t n) {
-  const std::uint32_t before = pool_->free_slots(kHbmTier);
+std::uint32_t ManagerCore::ReclaimOrphans(std::uint32_t n, TierIndex tier) {
+  const std::uint32_t before = pool_->free_slots(tier);
   std::vector<BlockRef> busy;
-  while (!orphans_.empty() && pool_->free_slots(kHbmTier) - before < n) {
+  while (!orphans_.empty() && pool_->free_slots(tier) - before < n) {
     const BlockRef ref = orphans_.back();  // deepest first
     orphans_.pop_back();
     if (!pool_->alive(ref) || !pool_->Has(ref.block, word::kOrphan)) continue;
@@ -397,7 +406,7 @@ std::uint32_t ManagerCore::ReclaimOrphans(std::uint32_t n) {
     DropEverywhere({&ref.block, 1}, EvictReason::kInvalidated);
   }
   orphans_.insert(orphans_.end(), busy.rbegin(), busy.rend());
-  return pool_->free_slots(kHbmTier) - before;
+  return pool_->free_slots(tier) - before;
 }
 
 std::uint32_t ManagerCore::Evict(TierIndex tier, std::uint32_t blocks) {
@@ -407,11 +416,13 @@ std::uint32_t ManagerCore::Evict(TierIndex tier, std::uint32_t blocks) {
   misses_.clear();
   victims_.clear();
   if (stale_hint_ != 0) ReclaimStale(blocks);
+  const std::uint32_t orphans = ReclaimOrphans(blocks, tier);
+  blocks -= std::min(blocks, orphans);
   const CleanFilter clean(pool_.get(), tier, tier == last_tier());
   PlanVictims(tier, blocks, &clean, victims_);
   const auto n = static_cast<std::uint32_t>(victims_.size());
   EvictChosen(victims_, tier);
-  return n;
+  return n + orphans;
 }
 
 // --- Room below HBM. ---
@@ -423,6 +434,7 @@ bool ManagerCore::SlotsGrantable(TierIndex tier) const noexcept {
 // Slots of a lower tier that can be had now, up to `n`: free ones, then clean victims.
 std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   if (!SlotsGrantable(tier)) return 0;
+  if (pool_->free_slots(tier) < n) ReclaimOrphans(n - pool_->free_slots(tier), tier);
   if (pool_->free_slots(tier) < n) {
     const std::uint32_t missing = n - pool_->free_slots(tier);
     std::vector<BlockId> victims;
@@ -431,6 +443,15 @@ std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
     EvictChosen(victims, tier);
   }
   return std::min(n, pool_->free_slots(tier));
+}
+
+std::uint32_t ManagerCore::DropClean(std::uint32_t n) {
+  victims_.clear();
+  const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
+  PlanVictims(kHbmTier, n, &clean, victims_);
+  const auto dropped = static_cast<std::uint32_t>(victims_.size());
+  EvictChosen(victims_, kHbmTier);
+  return dropped;
 }
 
 }  // namespace tidepool::internal

@@ -418,8 +418,20 @@ void ManagerCore::AfterUnpin(BlockId block) {
   }
 }
 
+// What was counted as a hit at admission turned out not to be one.
+void ManagerCore::UncountHits(const SequenceData& seq, std::uint32_t position) {
+  for (std::size_t i = position; i < BlocksFor(seq.committed); ++i) {
+    const std::uint32_t lower = pool_->valid_mask(seq.blocks[i]) & ~1u;
+    const auto tier = lower != 0 ? static_cast<std::size_t>(__builtin_ctz(lower)) : kHbmTier;
+    std::uint64_t& hits = seq.resumed ? stats_.readmit_hit_tokens : stats_.hit_tokens[tier];
+    hits -= std::min<std::uint64_t>(hits, block_tokens_);
+    if (!seq.resumed) stats_.recomputed_tokens += block_tokens_;
+  }
+}
+
 // A load failed: the sequence ends where its valid tokens end.
 void ManagerCore::CutBack(SequenceData& seq, std::uint32_t position) {
+  UncountHits(seq, position);
   seq.tokens.resize(std::size_t{position} * block_tokens_);
   seq.committed = std::min(seq.committed, position * block_tokens_);
   seq.publish_blocks = std::min(seq.publish_blocks, position);

@@ -327,7 +327,7 @@ void ManagerCore::ExpireTransfers() {
   for (std::uint32_t i = 0; i < transfers_.size(); ++i) {
     Transfer& t = transfers_[i];
     if (!t.active || t.expired || t.deadline == kNever) continue;
-    if (signals_.now <= t.deadline) {
+    if (signals_.now < t.deadline) {
       next_deadline_ = std::min(next_deadline_, t.deadline);
       continue;
     }
@@ -380,7 +380,8 @@ Outcome ManagerCore::Ready(const SequenceData& seq, std::uint32_t layer) const n
     const BlockId b = seq.loads[i].block;
     if (pool_->copy(b, kHbmTier) == CopyState::kValid) continue;
     const auto it = load_of_block_.find(b.value());
-    if (it == load_of_block_.end() || transfers_[it->second].layers_done <= layer) {
+    if (it == load_of_block_.end() || layer + 1 >= layers_ ||  // the last one has to be verified
+        transfers_[it->second].layers_done <= layer) {
       return Outcome::kPending;
     }
   }

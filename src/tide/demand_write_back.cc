@@ -11,9 +11,8 @@ class DemandWriteBack final : public Migrator {
 
   void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
             std::vector<PlannedCopy>& plan) noexcept override {
-    (void)signals;
     const std::uint32_t missing = context.Shortfall(tier);
-    if (missing == 0) return;
+    if (missing == 0 || !Alive(tier, signals)) return;
     victims_.clear();
     context.NextDirtyVictims(tier, missing, victims_);
     for (const BlockId block : victims_) {
@@ -26,6 +25,14 @@ class DemandWriteBack final : public Migrator {
   }
 
  private:
+  // Zero, negative and NaN bandwidths all mean that nothing should be sent.
+  static bool Alive(TierIndex tier, const SchedulingSignals& signals) noexcept {
+    for (const LinkSignals& link : signals.links) {
+      if (link.from == tier && link.to == tier + 1) return link.bytes_per_second > 0;
+    }
+    return false;
+  }
+
   std::vector<BlockId> victims_;
 };
 
