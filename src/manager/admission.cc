@@ -235,8 +235,8 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
 // Holds what the plan matched, in prefix order, and starts the loads.
 void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
   for (const BlockId b : plan.ready) {  // rescued from a write-back that is still running
-    if (!pool_->Has(b, word::kChosen)) continue;
-    index_->UnmarkChosen(b, kHbmTier);
+    if (!pool_->Has(b, word::kChosen) || pool_->phase(b) != Phase::kOffloaded) continue;
+    Unchoose({&b, 1}, kHbmTier);
     ++stats_.rescued;
   }
   if (!plan.ready.empty()) {
@@ -508,10 +508,11 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   }
   EraseDemand(seq.request, seq.session_id);
   CountHits(plan, length, true);
-  for (const SequenceData::PrivateBlock& p : seq.kept) {  // what the match made superfluous
-    if (!pool_->alive(p.ref) || pool_->Has(p.ref.block, word::kPublished)) continue;
+  for (const SequenceData::PrivateBlock& p : seq.kept) {
     if (std::find(plan.kept.begin(), plan.kept.end(), p.ref.block) == plan.kept.end()) {
-      FreePrivate(p.ref.block);
+      DropKept(p);  // the match made it superfluous
+    } else {
+      pool_->ClearFlag(p.ref.block, word::kAbandoned);
     }
   }
   seq.kept.clear();

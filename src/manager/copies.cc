@@ -2,6 +2,7 @@
 // device work and events.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "src/manager/core.h"
 
@@ -81,7 +82,7 @@ void ManagerCore::OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bo
     if (!dirty || overwritten) continue;
     ++stats_.zeroed_slots;
     if (!inline_work_) {
-      device_zeros_.push_back(slot);
+      device_zeros_.push_back({b, slot});
       continue;
     }
     const Arena& arena = bindings_[0].arena;
@@ -113,7 +114,7 @@ void ManagerCore::QueueCopy(BlockId source, BlockId destination, std::uint32_t t
 
 // The slot has a new life: work queued for its old one must not touch it.
 void ManagerCore::ForgetDeviceWork(SlotId slot) {
-  std::erase(device_zeros_, slot);
+  std::erase_if(device_zeros_, [slot](const QueuedZero& zero) { return zero.slot == slot; });
   for (std::size_t i = 0; i < device_copies_.size();) {
     if (device_copies_[i].to != slot) {
       ++i;
@@ -126,22 +127,29 @@ void ManagerCore::ForgetDeviceWork(SlotId slot) {
   }
 }
 
+// What is handed over still reads and writes these slots until its step has passed: sources are
+// pinned already, what is written is pinned now.
 void ManagerCore::DrainStepWork(Fence fence, StepWork& work) {
   BindThread();
-  work.zero.assign(device_zeros_.begin(), device_zeros_.end());
+  work.zero.clear();
   work.copies.clear();
-  device_zeros_.clear();
   const bool passed = Passed(fence);
-  std::vector<QueuedCopy> copies;
-  copies.swap(device_copies_);
-  for (const QueuedCopy& copy : copies) {
-    work.copies.push_back({copy.from, copy.to, copy.tokens});
+  const auto until_passed = [&](BlockId block) {
     if (passed) {
-      pool_->Unpin(copy.source);
-      AfterUnpin(copy.source);
+      pool_->Unpin(block);
+      AfterUnpin(block);
     } else {
-      TimelineOf(fence.timeline).pins.emplace_back(fence.step, copy.source);
+      TimelineOf(fence.timeline).pins.emplace_back(fence.step, block);
     }
+  };
+  for (const QueuedZero& zero : std::exchange(device_zeros_, {})) {
+    work.zero.push_back(zero.slot);
+    if (pool_->Pin(zero.block)) until_passed(zero.block);
+  }
+  for (const QueuedCopy& copy : std::exchange(device_copies_, {})) {
+    work.copies.push_back({copy.from, copy.to, copy.tokens});
+    if (pool_->Pin(copy.destination)) until_passed(copy.destination);
+    until_passed(copy.source);
   }
 }
 

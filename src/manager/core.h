@@ -293,6 +293,7 @@ class ManagerCore {
   void ReleaseLoading(std::span<const BlockId> blocks);
   void NotifyPriorities(std::span<const BlockId> blocks);
   void ReleasePrivate(BlockId block, TailAction action);
+  void DropKept(const SequenceData::PrivateBlock& kept);
   void FreePrivate(BlockId block);
   void Discard(std::span<const BlockId> blocks);
   void SetClaim(SequenceData& seq);
@@ -303,6 +304,7 @@ class ManagerCore {
   // publish.cc
   void ActivateCommitted(SequenceData& seq, std::uint32_t from, std::uint32_t to);
   void PublishCommitted(SequenceData& seq, Fence fence);
+  void LimitPublished(SequenceData& seq, std::uint32_t blocks);
   bool RecoverCursor(SequenceData& seq);
   void Confirm(std::span<const BlockId> blocks);
   const PrefixHash* ContentOf(const SequenceData& seq, std::uint32_t block) const noexcept;
@@ -437,7 +439,11 @@ class ManagerCore {
     std::uint32_t tokens;
   };
   std::vector<QueuedCopy> device_copies_;
-  std::vector<SlotId> device_zeros_;
+  struct QueuedZero {
+    BlockId block;
+    SlotId slot;
+  };
+  std::vector<QueuedZero> device_zeros_;
 
   std::vector<BlockRef> orphans_;
   bool want_misses_ = false;

@@ -53,6 +53,13 @@ Outcome ManagerCore::Commit(SequenceData& seq, std::uint32_t n, Fence fence) {
   return Outcome::kOk;
 }
 
+// The sequence keeps its first `blocks` blocks only: the cursor must not stand behind them.
+void ManagerCore::LimitPublished(SequenceData& seq, std::uint32_t blocks) {
+  if (seq.publish_blocks <= blocks) return;
+  seq.publish_blocks = blocks;
+  seq.cursor = BlockRef();
+}
+
 // The index block before the next one to publish may be an earlier duplicate that nobody here
 // holds: when it has gone, find the way again by tokens.
 bool ManagerCore::RecoverCursor(SequenceData& seq) {
@@ -113,6 +120,7 @@ void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
       break;
     }
     if (result == PublishResult::kPublished) {
+      pool_->ClearFlag(b, word::kAbandoned);
       scratch_.push_back(b);
     } else {
       ++stats_.duplicate_blocks;

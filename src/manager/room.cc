@@ -227,12 +227,14 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
 }
 
 bool ManagerCore::EnsureRoom(const RoomRequest& room, Shortfall& shortfall) {
-  std::uint32_t demand = 0;
-  if (!PlanRoom(room, shortfall, demand)) {
-    if (demand != 0) RegisterDemand(room, demand);
-    return false;
-  }
-  EvictChosen(victims_, kHbmTier);
+  do {  // a shrinking tier keeps some of the slots that victims leave: look again
+    std::uint32_t demand = 0;
+    if (!PlanRoom(room, shortfall, demand)) {
+      if (demand != 0) RegisterDemand(room, demand);
+      return false;
+    }
+    EvictChosen(victims_, kHbmTier);
+  } while (room.slots > Available(room));
   return true;
 }
 

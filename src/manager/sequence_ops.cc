@@ -73,7 +73,7 @@ Outcome ManagerCore::Truncate(SequenceData& seq, std::uint32_t n) {
   if (seq.load_cursor < seq.loads.size() && n < seq.committed) return Outcome::kStillLoading;
   seq.tokens.resize(n);
   seq.committed = std::min(seq.committed, n);
-  seq.publish_blocks = std::min(seq.publish_blocks, n / block_tokens_);
+  LimitPublished(seq, n / block_tokens_);
   ReleaseFrom(seq, BlocksFor(n), TailAction::kFree);
   return Outcome::kOk;
 }
@@ -214,13 +214,7 @@ Outcome ManagerCore::Finish(SequenceData& seq, Fence fence) {
     EndTurn(seq);
     ReleaseFrom(seq, 0, TailAction::kFree);
   } else {
-    for (const SequenceData::PrivateBlock& p : seq.kept) {
-      if (pool_->alive(p.ref) && pool_->holds(p.ref.block) == 0) {
-        FreePrivate(p.ref.block);
-      } else if (pool_->alive(p.ref)) {
-        pool_->SetFlag(p.ref.block, word::kAbandoned);  // its release still waits for a fence
-      }
-    }
+    for (const SequenceData::PrivateBlock& p : seq.kept) DropKept(p);
   }
   EraseDemand(seq.request, seq.session_id);
   if (seq.session != kNone && --session_sequences_[seq.session] == 0 &&
@@ -314,6 +308,14 @@ void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, 
     ReleaseNow(blocks, action);
     return;
   }
+  // No step has touched what is still being loaded: that is let go of at once.
+  const auto loading = std::stable_partition(blocks.begin(), blocks.end(), [&](BlockId b) {
+    return pool_->phase(b) != Phase::kReuse;
+  });
+  const std::vector<BlockId> cancelled(loading, blocks.end());
+  blocks.erase(loading, blocks.end());
+  if (!cancelled.empty()) ReleaseNow(cancelled, action);
+  if (blocks.empty()) return;
   std::deque<Timeline::Release>& releases = TimelineOf(seq.last_fence.timeline).releases;
   auto at = releases.end();
   while (at != releases.begin() && std::prev(at)->step > seq.last_fence.step) --at;
@@ -387,6 +389,22 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
   }
 }
 
+// What a paused sequence kept is not wanted any more; a fork may have published or still hold it.
+void ManagerCore::DropKept(const SequenceData::PrivateBlock& kept) {
+  if (!pool_->alive(kept.ref) || pool_->Has(kept.ref.block, word::kPublished)) return;
+  const BlockId block = kept.ref.block;
+  if (pool_->holds(block) == 0) return FreePrivate(block);
+  for (const Timeline& timeline : timelines_) {
+    for (const Timeline::Release& release : timeline.releases) {
+      if (release.action == TailAction::kFree) continue;
+      if (std::find(release.blocks.begin(), release.blocks.end(), block) == release.blocks.end()) {
+        continue;
+      }
+      pool_->SetFlag(block, word::kAbandoned);  // that release, when its fence passes, frees it
+    }
+  }
+}
+
 // A private block without holders. While a transfer or device copy still reads it, it waits.
 void ManagerCore::FreePrivate(BlockId block) {
   if (pool_->pins(block) != 0) {
@@ -434,7 +452,7 @@ void ManagerCore::CutBack(SequenceData& seq, std::uint32_t position) {
   UncountHits(seq, position);
   seq.tokens.resize(std::size_t{position} * block_tokens_);
   seq.committed = std::min(seq.committed, position * block_tokens_);
-  seq.publish_blocks = std::min(seq.publish_blocks, position);
+  LimitPublished(seq, position);
   seq.load_failed = true;
   ReleaseFrom(seq, position, TailAction::kFree);
 }

@@ -276,7 +276,10 @@ void ManagerCore::ReleaseCopied() {
           pool_->Has(b, word::kChosen) && pool_->pins(b) == 0 &&
           (tier == kHbmTier ? pool_->phase(b) == Phase::kOffloaded && pool_->holds(b) == 0
                             : pool_->copy(b, tier) == CopyState::kValid);
-      if (!leaving) continue;  // rescued meanwhile
+      if (!leaving) {  // rescued meanwhile, or on its way up again
+        if (tier != kHbmTier && pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, tier);
+        continue;
+      }
       if (pool_->Has(b, word::kPublished) && !options_.tiers[tier].holes_allowed &&
           !index_->IsResidentTail(b, tier)) {
         next.emplace_back(ref, tier);
