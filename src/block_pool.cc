@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -129,7 +129,8 @@ struct PrefixIndex::Impl::Auditor {
       std::uint32_t prev = kNone;
       for (std::uint32_t c = family.zones[zone].head; c != kNone; c = impl.nodes[c].next) {
         const Node& child = impl.nodes[c];
-        if (child.parent != n || child.zone != zone || child.prev != prev) {
+        if (child.parent != n || child.kin != node.family || child.zone != zone ||
+            child.prev != prev) {
           return Broken("sibling links", c);
         }
         prev = c;
@@ -210,7 +211,7 @@ Status PrefixIndex::Impl::Audit() const {
   Auditor auditor{.impl = *this, .seen = {}, .coverage = {}};
   Status status = auditor.Claims();
   for (std::size_t i = 0; status.ok() && i < roots.size(); ++i) {
-    if (nodes[roots[i].node].run.root_info != i) return Broken("root's number", roots[i].node);
+    if (nodes[roots[i].node].tag != i) return Broken("root's number", roots[i].node);
     status = auditor.Tree(roots[i].node);
   }
   return status.ok() ? auditor.Totals() : status;

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,51 +47,47 @@ inline constexpr std::uint32_t kMaxRoots = 1u << 18;
 namespace node_flags {
 inline constexpr std::uint8_t kRoot = 1;
 inline constexpr std::uint8_t kRetired = 2;     // roots only
-inline constexpr std::uint8_t kHeapRun = 4;     // ids are in run.heap
+inline constexpr std::uint8_t kHeapRun = 4;     // ids are in heap_ids
 inline constexpr std::uint8_t kHasContent = 8;  // some block may have a content key
 }  // namespace node_flags
 
 inline constexpr std::uint32_t kInlineIds = 8;
-union Run {
-  std::array<BlockId, kInlineIds> inline_ids;
-  BlockId* heap;
-  std::uint32_t root_info;  // of a root: index into Impl::roots
-  Run() noexcept : heap(nullptr) {}
-};
 
 struct alignas(64) Node {
-  // First cache line: what Match reads.
+  // First cache line: what removing a leaf touches, of it and of its neighbours; and of a long run
+  // what Match reads.
   std::uint16_t length = 0;    // positions
   std::uint16_t capacity = 0;  // positions that the run's storage can take
   std::uint16_t tombstones = 0;
   std::uint8_t flags = 0;
   std::uint8_t zone = kAbsentZone;
-  std::uint32_t pending = 0;   // blocks of all groups
-  std::uint32_t timeline = 0;  // of the pending blocks
-  std::array<std::uint16_t, kMaxTiers> resident_end{};
-  std::uint32_t position = 0;  // of the first block, in its prefix
-  Run run;
-  // Second line: the tree and the claims.
+  std::uint32_t pending = 0;  // blocks of all groups
   std::uint32_t parent = kNone;
   std::uint32_t next = kNone;  // siblings of the same zone
   std::uint32_t prev = kNone;
-  std::uint32_t family = kNone;
+  std::uint32_t kin = kNone;     // the parent's family
+  std::uint32_t family = kNone;  // its own
   std::uint32_t root = kNone;
-  std::uint32_t tag = 0;  // under which the child table has this node
+  std::uint32_t tag = 0;  // under which the child table has this node; of a root: index in roots
   std::uint32_t first_claim = kNone;
+  std::array<std::uint16_t, kMaxTiers> resident_end{};
+  BlockId* heap_ids = nullptr;  // if kHeapRun
+  // Second line.
+  std::array<BlockId, kInlineIds> inline_ids;  // else
   std::array<std::uint32_t, kPriorityCount> coverage{};
-  std::uint32_t spare = 0;
   std::uint64_t tick = 0;
+  std::uint32_t position = 0;  // of the first block, in its prefix
+  std::uint32_t timeline = 0;  // of the pending blocks
 
   [[nodiscard]] bool Is(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] const BlockId* ids() const noexcept {
-    return Is(node_flags::kHeapRun) ? run.heap : run.inline_ids.data();
+    return Is(node_flags::kHeapRun) ? heap_ids : inline_ids.data();
   }
   [[nodiscard]] BlockId* ids() noexcept {
-    return Is(node_flags::kHeapRun) ? run.heap : run.inline_ids.data();
+    return Is(node_flags::kHeapRun) ? heap_ids : inline_ids.data();
   }
 };
-static_assert(sizeof(Node) == 128);
+static_assert(sizeof(Node) == 128 && offsetof(Node, inline_ids) == 64);
 
 struct alignas(64) Family {
   struct List {
@@ -209,7 +206,7 @@ struct PrefixIndex::Impl {
   }
   [[nodiscard]] const PrefixHash* ContentOf(const Node& node, BlockId b) const noexcept;
   [[nodiscard]] const internal::RootInfo& RootOf(const Node& node) const noexcept {
-    return roots[nodes[node.root].run.root_info];
+    return roots[nodes[node.root].tag];
   }
   [[nodiscard]] bool Retired(const Node& node) const noexcept {
     return nodes[node.root].Is(internal::node_flags::kRetired);
@@ -243,13 +240,14 @@ struct PrefixIndex::Impl {
   void FreeHeapRun(const Node& node) noexcept;
   void TruncateRun(Node& node, std::uint32_t length);
   void LinkChild(std::uint32_t child, std::uint8_t zone);
-  void UnlinkChild(std::uint32_t child);
-  void Relink(std::uint32_t child, std::uint8_t zone);
-  void MoveToZone(std::uint32_t child, std::uint8_t zone);
+  void Enlist(std::uint32_t child, std::uint8_t zone) noexcept;
+  void Delist(std::uint32_t child) noexcept;
+  void Relink(std::uint32_t child, std::uint8_t zone) noexcept;
+  void MoveToZone(std::uint32_t child, std::uint8_t zone) noexcept;
   /// Cuts a run before `at`: the new node takes the positions before it, `lower` keeps the rest,
   /// its children and the claims that end in it. Returns the new node.
   std::uint32_t Split(std::uint32_t lower, std::uint32_t at);
-  void DeleteNode(std::uint32_t node);
+  std::uint32_t DeleteNode(std::uint32_t node);
   void RecountAfterSplit(Node& upper, Node& lower);
   void TakePlaceOf(std::uint32_t upper, std::uint32_t lower);
   void SetPlaces(std::uint32_t node) noexcept;

@@ -201,21 +201,16 @@ void PrefixIndex::Impl::AppendPath(BlockId deepest, std::vector<BlockId>& out) c
 
 void PrefixIndex::Impl::PrefetchNode(BlockId block) const noexcept {
   const NodeId n = pool->node(block);
-  if (!n.valid()) return;
-  const Node& node = nodes[n.value()];
-  __builtin_prefetch(&node);
-  __builtin_prefetch(&node.parent);
+  if (n.valid()) __builtin_prefetch(&nodes[n.value()]);
 }
 
 void PrefixIndex::Impl::PrefetchForRemoval(BlockId block) const noexcept {
   const NodeId n = pool->node(block);
-  if (!n.valid()) return;
+  if (!n.valid() || nodes[n.value()].length > 1) return;
   const Node& node = nodes[n.value()];
-  if (node.length > 1) return;
-  if (node.next != kNone) __builtin_prefetch(&nodes[node.next].parent);
-  if (node.prev != kNone) __builtin_prefetch(&nodes[node.prev].parent);
-  __builtin_prefetch(&nodes[node.parent]);
-  __builtin_prefetch(&nodes[node.parent].parent);
+  if (node.next != kNone) __builtin_prefetch(&nodes[node.next]);
+  if (node.prev != kNone) __builtin_prefetch(&nodes[node.prev]);
+  __builtin_prefetch(&families[node.kin]);
   table.Prefetch(node.tag);
 }
 

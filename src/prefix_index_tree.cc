@@ -14,7 +14,6 @@ using internal::kAbsentZone;
 using internal::kInlineIds;
 using internal::kMaxRun;
 using internal::kNone;
-using internal::Run;
 namespace node_flags = internal::node_flags;
 
 namespace {
@@ -42,9 +41,31 @@ PrefixIndex::Impl::Impl(const Options& o)
 PrefixIndex::Impl::~Impl() {
   for (const internal::RootInfo& root : roots) {
     for (std::uint32_t n = root.node; n != kNone; n = NextInPreorder(n, root.node, true)) {
-      if (nodes[n].Is(node_flags::kHeapRun)) std::free(nodes[n].run.heap);
+      if (nodes[n].Is(node_flags::kHeapRun)) std::free(nodes[n].heap_ids);
     }
   }
+}
+
+// --- Facts. ---
+
+bool PrefixIndex::Impl::LiveRoot(NodeId root) const noexcept {
+  if (!root.valid() || root.value() >= nodes.end()) return false;
+  const Node& node = nodes[root.value()];
+  return node.Is(node_flags::kRoot) && !node.Is(node_flags::kRetired);
+}
+
+GroupIndex PrefixIndex::Impl::GroupOf(const Node& node, std::uint32_t offset,
+                                      BlockId b) const noexcept {
+  GroupIndex group = 0;
+  while (group + 1u < groups && Id(node, offset, group) != b) ++group;
+  return group;
+}
+
+bool PrefixIndex::Impl::OnlyGroup0(const Node& node, std::uint32_t offset) const noexcept {
+  for (GroupIndex group = 1; group < groups; ++group) {
+    if (Id(node, offset, group).valid()) return false;
+  }
+  return true;
 }
 
 // --- Content. ---
@@ -106,7 +127,7 @@ void PrefixIndex::Impl::SetHeapRun(Node& node, std::uint32_t capacity) {
   BlockId* const ids = AllocateIds(std::size_t{capacity} * groups);
   std::memcpy(static_cast<void*>(ids), node.ids(), Ids(node).size_bytes());
   FreeHeapRun(node);
-  node.run.heap = ids;
+  node.heap_ids = ids;
   node.flags |= node_flags::kHeapRun;
   node.capacity = static_cast<std::uint16_t>(capacity);
   heap_bytes += std::size_t{capacity} * groups * sizeof(BlockId);
@@ -115,7 +136,7 @@ void PrefixIndex::Impl::SetHeapRun(Node& node, std::uint32_t capacity) {
 void PrefixIndex::Impl::FreeHeapRun(const Node& node) noexcept {
   if (!node.Is(node_flags::kHeapRun)) return;
   heap_bytes -= std::size_t{node.capacity} * groups * sizeof(BlockId);
-  std::free(node.run.heap);
+  std::free(node.heap_ids);
 }
 
 // Forgets the positions from `length` on; gives memory back once half of it is unused.
@@ -135,41 +156,37 @@ void PrefixIndex::Impl::TruncateRun(Node& node, std::uint32_t length) {
 
 void PrefixIndex::Impl::LinkChild(std::uint32_t child, std::uint8_t zone) {
   Node& node = nodes[child];
-  Node& parent = nodes[node.parent];
-  if (parent.family == kNone) parent.family = families.Take();
-  Family& family = families[parent.family];
-  Family::List& list = family.zones[zone];
-  ++family.children;
+  std::uint32_t& kin = nodes[node.parent].family;
+  if (kin == kNone) kin = families.Take();
+  node.kin = kin;
+  ++families[kin].children;
+  Enlist(child, zone);
+}
+
+// Puts a node at the head of a list of its kin.
+void PrefixIndex::Impl::Enlist(std::uint32_t child, std::uint8_t zone) noexcept {
+  Node& node = nodes[child];
+  Family::List& list = families[node.kin].zones[zone];
   node.zone = zone;
   node.prev = kNone;
   node.next = list.head;
-  if (list.head != kNone) {
-    nodes[list.head].prev = child;
-  } else {
-    list.tail = child;
-  }
+  (list.head != kNone ? nodes[list.head].prev : list.tail) = child;
   list.head = child;
 }
 
-void PrefixIndex::Impl::UnlinkChild(std::uint32_t child) {
+void PrefixIndex::Impl::Delist(std::uint32_t child) noexcept {
   const Node& node = nodes[child];
-  Node& parent = nodes[node.parent];
-  Family& family = families[parent.family];
-  Family::List& list = family.zones[node.zone];
+  Family::List& list = families[node.kin].zones[node.zone];
   (node.prev != kNone ? nodes[node.prev].next : list.head) = node.next;
   (node.next != kNone ? nodes[node.next].prev : list.tail) = node.prev;
-  if (--family.children == 0) families.Give(std::exchange(parent.family, kNone));
 }
 
-void PrefixIndex::Impl::Relink(std::uint32_t child, std::uint8_t zone) {
-  const std::uint32_t family = nodes[nodes[child].parent].family;
-  ++families[family].children;  // keeps the family while it is empty
-  UnlinkChild(child);
-  LinkChild(child, zone);
-  --families[family].children;
+void PrefixIndex::Impl::Relink(std::uint32_t child, std::uint8_t zone) noexcept {
+  Delist(child);
+  Enlist(child, zone);
 }
 
-void PrefixIndex::Impl::MoveToZone(std::uint32_t child, std::uint8_t zone) {
+void PrefixIndex::Impl::MoveToZone(std::uint32_t child, std::uint8_t zone) noexcept {
   if (nodes[child].zone != zone) Relink(child, zone);
 }
 
@@ -184,7 +201,8 @@ std::uint32_t PrefixIndex::Impl::FirstChild(std::uint32_t node) const noexcept {
 std::uint32_t PrefixIndex::Impl::NextSibling(std::uint32_t n) const noexcept {
   const Node& node = nodes[n];
   if (node.next != kNone) return node.next;
-  const Family& family = families[nodes[node.parent].family];
+  if (node.kin == kNone) return kNone;
+  const Family& family = families[node.kin];
   for (std::size_t zone = node.zone + 1u; zone < family.zones.size(); ++zone) {
     if (family.zones[zone].head != kNone) return family.zones[zone].head;
   }
@@ -243,7 +261,8 @@ void PrefixIndex::Impl::TakePlaceOf(std::uint32_t upper_id, std::uint32_t lower_
   upper.next = lower.next;
   upper.prev = lower.prev;
   upper.zone = lower.zone;
-  Family::List& list = families[nodes[upper.parent].family].zones[upper.zone];
+  upper.kin = lower.kin;
+  Family::List& list = families[upper.kin].zones[upper.zone];
   (upper.prev != kNone ? nodes[upper.prev].next : list.head) = upper_id;
   (upper.next != kNone ? nodes[upper.next].prev : list.tail) = upper_id;
   upper.tag = lower.tag;
@@ -289,15 +308,20 @@ std::uint32_t PrefixIndex::Impl::Split(std::uint32_t lower_id, std::uint32_t at)
   return upper_id;
 }
 
-// REQUIRES: no blocks and no children. Its claims end at the parent from now on.
-void PrefixIndex::Impl::DeleteNode(std::uint32_t n) {
-  Node& node = nodes[n];
+// REQUIRES: no blocks and no children. Its claims end at the parent from now on. Returns the parent
+// if this was its last child, else kNone.
+std::uint32_t PrefixIndex::Impl::DeleteNode(std::uint32_t n) {
+  const Node& node = nodes[n];
   if (stale_node == n) stale_node = NextInPostorder(n);
   if (node.first_claim != kNone) HandClaimsUp(n);
   table.Erase(node.tag, n);
-  UnlinkChild(n);
+  Delist(n);
   FreeHeapRun(node);
   nodes.Give(n);
+  if (--families[node.kin].children != 0) return kNone;
+  families.Give(node.kin);
+  nodes[node.parent].family = kNone;
+  return node.parent;
 }
 
 // --- Residency. ---

@@ -38,12 +38,12 @@ void RecencyLog::Append(std::uint32_t queue, std::span<const BlockId> blocks) {
     SetStamps(last, run, q.newer.PushBack(last, run));
     blocks = blocks.first(blocks.size() - run);
   }
-  const std::size_t after = q.newer.words();
-  if (!q.sweeping && after > q.sweep_at) {
+  const std::size_t added = q.newer.words() - before;
+  if (!q.sweeping && q.SweepIsDue()) {
     q.sweeping = true;
     q.older.first_chunk = kFirstChunk;
   }
-  if (q.sweeping) Sweep(q, (after - before) * kSweepRate);
+  if (q.sweeping) Sweep(q, added * kSweepRate);
 }
 
 void RecencyLog::Erase(std::span<const BlockId> blocks) noexcept {
@@ -114,7 +114,8 @@ void RecencyLog::Log::Cut(std::size_t chunk, std::uint32_t offset, std::uint32_t
 // The dead before the first kept block go. Dead ones behind it go too when they are the majority:
 // the kept are then filed anew before the rest, at a cost that the dead, met for the last time, pay.
 void RecencyLog::TidyHead(Log& log, const ScanState& state) {
-  const bool refile = state.interior > kept_.size();
+  const bool refile =
+      state.interior > kept_.size() && kept_.size() < std::size_t{kFirstChunk} * kChunkWords;
   const Position& to = kept_.empty() || refile ? state.at : state.first_kept;
   log.Cut(to.chunk, to.chunk < log.chunks.size() ? to.offset : 0, to.blocks);
   if (refile) RefileKept(log);
@@ -171,9 +172,7 @@ void RecencyLog::MoveLive(Queue& q, const Entry& entry, std::uint32_t stamp) {
 
 void RecencyLog::PlanSweep(Queue& q) const {
   const std::size_t words = q.newer.words();
-  const std::size_t garbage = words / 4 + live_ / kBlocksPerGarbageWord + kMinGarbageWords;
-  const std::size_t used = (q.newer.first_chunk + q.newer.chunks.size()) * kChunkWords;
-  q.sweep_at = words + std::min(garbage, (kPlaces - used) / 2);
+  q.sweep_at = words + words / 4 + live_ / kBlocksPerGarbageWord + kMinGarbageWords;
 }
 
 std::uint64_t RecencyLog::MemoryBytes() const noexcept {

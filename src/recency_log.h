@@ -77,7 +77,10 @@ class RecencyLog {
   static constexpr std::uint32_t kTagBits = 3;      // queue (2) and which of its logs (1)
   static constexpr std::uint32_t kPlaces = 1u << 29;
   static constexpr std::uint32_t kChunkWords = 1024;
-  static constexpr std::uint32_t kFirstChunk = kPlaces / kChunkWords / 4;  // room for PushFront
+  // A log starts at a quarter of the places, which leaves room for PushFront, and is swept, that is
+  // moved back there, when it has come to three quarters.
+  static constexpr std::uint32_t kFirstChunk = kPlaces / kChunkWords / 4;
+  static constexpr std::uint32_t kFarChunk = kPlaces / kChunkWords / 4 * 3;
   static constexpr std::uint32_t kAhead = 16;
 
   struct Entry {
@@ -120,6 +123,9 @@ class RecencyLog {
     Log newer;
     bool sweeping = false;
     std::size_t sweep_at = 0;  // words in `newer` that start a sweep
+    [[nodiscard]] bool SweepIsDue() const noexcept {
+      return newer.words() > sweep_at || newer.first_chunk + newer.chunks.size() > kFarChunk;
+    }
   };
 
   struct Position {

@@ -1,4 +1,5 @@
-// DigestScheme: the vectors of docs/digest.md, in this process and in another, and what must differ.
+// DigestScheme: the vectors of docs/digest.md, in this process and in another, and what must
+// differ.
 #include <unistd.h>
 
 #include <array>
@@ -38,8 +39,8 @@ std::vector<Token> Iota(std::size_t count, Token first) {
 std::vector<PrefixHash> FivePrompts(std::uint64_t seed) {
   const DigestScheme scheme(seed);
   const PrefixHash root = scheme.Root({}, 0);
-  const PrefixHash named = scheme.Root(
-      {.tenant = "acme", .adapter = "lora-7", .model = "m", .layout = "bf16/16"}, 3);
+  const PrefixHash named =
+      scheme.Root({.tenant = "acme", .adapter = "lora-7", .model = "m", .layout = "bf16/16"}, 3);
   const PrefixHash first = scheme.Block(root, Iota(16, 0), nullptr);
   return {
       first,                                              // absent content
@@ -51,11 +52,7 @@ std::vector<PrefixHash> FivePrompts(std::uint64_t seed) {
 }
 
 const std::vector<std::string> kGolden = {
-    "GOLDEN0",
-    "GOLDEN1",
-    "GOLDEN2",
-    "GOLDEN3",
-    "GOLDEN4",
+    "GOLDEN0", "GOLDEN1", "GOLDEN2", "GOLDEN3", "GOLDEN4",
 };
 
 std::vector<std::string> HexOf(const std::vector<PrefixHash>& hashes) {

@@ -66,8 +66,7 @@ class Fixture {
   Blocks Publish(const Tokens& tokens, PrefixIndex::PublishArgs args = {}, NodeId tree = {}) {
     PublishCursor cursor{.root = tree.valid() ? tree : root, .last = BlockId()};
     Blocks standing;
-    for (std::size_t at = 0; at + pool.block_tokens() <= tokens.size();
-         at += pool.block_tokens()) {
+    for (std::size_t at = 0; at + pool.block_tokens() <= tokens.size(); at += pool.block_tokens()) {
       const BlockId b = NewBlock();
       args.blocks = {&b, 1};
       args.tokens = std::span(tokens).subspan(at, pool.block_tokens());
@@ -595,9 +594,9 @@ TEST(PrefixIndexGroups, EachGroupHasItsOwnBlocks) {
   Blocks full, window;
   for (std::size_t i = 0; i < 3; ++i) {
     const Blocks position = {f.NewBlock(), f.NewBlock()};
-    EXPECT_EQ(f.index.Publish(cursor, {.blocks = position,
-                                       .tokens = std::span(text).subspan(4 * i, 4)}),
-              PublishResult::kPublished);
+    EXPECT_EQ(
+        f.index.Publish(cursor, {.blocks = position, .tokens = std::span(text).subspan(4 * i, 4)}),
+        PublishResult::kPublished);
     full.push_back(position[0]);
     window.push_back(position[1]);
   }

@@ -64,11 +64,13 @@ TEST(ReplayPayload, TokensNameTheBlock) {
     }
   }
   std::set<tidepool::Token> first;  // no partial hits: siblings part at once
-  for (std::uint64_t id = 0; id < 1000; ++id) {
-    FillTokens({0, id << 26}, tokens);
-    first.insert(tokens[0]);
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    for (const BlockIdentity& block : {BlockIdentity{0, i << 26}, BlockIdentity{i + 1, 7}}) {
+      FillTokens(block, tokens);
+      first.insert(tokens[0]);
+    }
   }
-  EXPECT_EQ(first.size(), 1000u);
+  EXPECT_EQ(first.size(), 2000u);
   FillTailTokens(0, tokens);
   for (const tidepool::Token t : tokens) EXPECT_GE(t, 1 << 30);  // no block has such tokens
 }

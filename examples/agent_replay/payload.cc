@@ -22,11 +22,11 @@ tidepool::Token ToToken(std::uint64_t bits) {
   return static_cast<tidepool::Token>(bits & kTokenMask);
 }
 
-/// A permutation of 60 bits (odd factors and shifts are invertible): ids that are close, or equal
-/// in their lower half, differ in both halves of it.
-std::uint64_t Permuted(std::uint64_t id) {
+/// A permutation of 60 bits for each scope (odd factors and shifts are invertible): ids that are
+/// close, equal in their lower half, or equal in another scope, differ in both halves of it.
+std::uint64_t Permuted(std::uint64_t id, std::uint64_t scope) {
   constexpr std::uint64_t kMask = (std::uint64_t{1} << 60) - 1;
-  id = id * kStep & kMask;
+  id = (id ^ Mix(scope)) * kStep & kMask;
   id ^= id >> 30;
   return id * 0xbf58476d1ce4e5b9u & kMask;
 }
@@ -63,7 +63,7 @@ bool CheckPayload(std::uint64_t seed, BlockIdentity block,
 }
 
 void FillTokens(BlockIdentity block, std::span<tidepool::Token> tokens) noexcept {
-  const std::uint64_t id = Permuted(block.id);
+  const std::uint64_t id = Permuted(block.id, block.scope);
   tokens[0] = ToToken(id);
   tokens[1] = ToToken(id >> 30);
   tokens[2] = ToToken(block.scope);

@@ -240,7 +240,9 @@ Outcome TurnServer::AdmitTurn(Session& session) {
   }
   session.sequence = std::move(admission.sequence);
   session.ticket = std::move(admission.ticket);
-  session.hit_blocks = (admission.ready_tokens + admission.loading_tokens) / options_.block_tokens;
+  const std::uint32_t hit = admission.ready_tokens + admission.loading_tokens;
+  session.hit_blocks = hit / options_.block_tokens;
+  session.recomputed_tokens = session.tokens - hit;
   session.resumed = false;
   session.stage = Stage::kAdmitted;
   return Outcome::kOk;

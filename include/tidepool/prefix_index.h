@@ -8,7 +8,7 @@
 // Invariants (checked by Audit):
 //   * every block in a node is published and says so (node, offset);
 //   * resident_end(tier) of a node is the length of its leading part with a valid copy in that tier
-//     or above; resident_children(tier) counts children whose first block has such a copy;
+//     or above; children are listed by the topmost tier that has a copy of their first block;
 //   * no two children of a node start with the same block content;
 //   * a node without blocks does not exist (roots excepted); a tail without any copy does not
 //   exist;
@@ -17,6 +17,10 @@
 // A block that lost its last copy while something below it lives stays as a tombstone: it keeps its
 // id and tokens, never matches, and everything below it is an orphan. Publishing the same tokens
 // again fills the place and the orphans match again.
+//
+// Several groups: the tokens, the residency and the order of eviction are those of group 0's
+// blocks. Blocks of other groups (windows, recurrent state) may leave in any order; without group
+// 0's block a position is a tombstone.
 //
 // Thread contract: scheduler thread only.
 #pragma once
@@ -130,18 +134,28 @@ class TIDEPOOL_EXPORT PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  /// A new, empty tree.
+  /// A new, empty tree. Invalid when 262,144 trees are alive, retired ones that are not yet drained
+  /// included.
   NodeId AddRoot(const NamespaceKey& key, std::uint64_t epoch, NamespaceId ns);
   [[nodiscard]] NamespaceId root_namespace(NodeId node) const noexcept;
-  [[nodiscard]] NodeId root_of(NodeId node) const noexcept;  ///< COMPLEXITY: O(depth in nodes)
+  [[nodiscard]] NodeId root_of(NodeId node) const noexcept;
 
-  /// Longest match. Reads only: no recency, no holds. `result` is cleared and reused.
-  /// COMPLEXITY: memcmp of the matched tokens + O(nodes on the path).
+  /// Longest match. Reads only: no recency, no holds. `result` is cleared and reused; nothing
+  /// matches under a root that is retired or was never added.
+  /// The partial tail is the best of the exact next block and the 64 children of the matched node
+  /// that are highest in the tiers and, there, most recently touched; blocks with content are not
+  /// offered.
+  /// COMPLEXITY: memcmp of the matched tokens + O(nodes on the path); a node with content keys, or
+  /// with absent or pending blocks, costs some ns a block.
   void Match(const MatchQuery& query, MatchResult& result) const;
 
   /// Publishes one block after `cursor` and moves the cursor to the block that now stands there
-  /// (this one, or the earlier duplicate). `tokens` are the block's block_tokens() tokens; they are
-  /// copied into the pool, the digest is computed. `blocks` has one id per group.
+  /// (this one, or the earlier duplicate; nothing moves on kDetached). `tokens` are the block's
+  /// block_tokens() tokens; they are copied into the pool and the digest is set, also for a
+  /// duplicate. `blocks` has one id per group; those of groups other than 0 may be invalid. With
+  /// several groups, a position that is there already takes the blocks of groups that it lacks
+  /// (kPublished; the others stay private: kPublished flag).
+  /// REQUIRES: the pool knows the block's copies already.
   /// `pending` marks it as matchable only on `timeline` until ConfirmPublished.
   /// `may_extend_claimed`: the run may be extended in place although one session claims it (the
   /// publisher's own session); otherwise a claimed run gets a child.
@@ -166,28 +180,35 @@ class TIDEPOOL_EXPORT PrefixIndex {
   /// The commit fence passed: matchable by everyone.
   void ConfirmPublished(std::span<const BlockId> blocks) noexcept;
 
-  /// Copies changed (the pool has already been updated): keeps resident_end and resident_children.
+  /// Copies changed (the pool has already been updated).
+  /// COMPLEXITY: O(1), + the resident blocks that join the leading part behind this one.
   void OnCopyChanged(BlockId block) noexcept;
 
-  /// Takes a block out of the index: a retraction, or its last copy is gone. The block becomes
-  /// private (kPublished cleared) when it is the tail of a childless run or a run's every later
-  /// block is a tombstone; otherwise it becomes a tombstone (kept, phase kFree, no copies) and
-  /// every block below is flagged kOrphan and appended to *orphans. Emptied tombstones and nodes
-  /// behind it are cleaned up; ids of cleaned tombstones are freed through the pool. Returns true
-  /// if the block left the index (the caller may free its id).
+  /// Takes a block out of the index: a retraction, or its last copy is gone. The tail of a
+  /// childless run becomes private (kPublished cleared); any other block becomes a tombstone, and
+  /// every block below is flagged kOrphan and appended to *orphans (may be null). Tombstones that
+  /// nothing lives below any more are cleaned up, their ids freed through the pool.
+  /// Returns true if the block left the index (the caller may free its id).
+  /// REQUIRES: a block that is not a tail has no copies, holds or pins, and phase kFree.
+  /// COMPLEXITY: O(1) for a tail, else O(blocks below).
   bool Remove(BlockId block, std::vector<BlockId>* orphans);
 
-  // --- Order of eviction. ---
-  /// True if nothing below the block has a copy in `tier` or above (chosen victims count as gone).
+  // --- Order of eviction (of group 0's blocks; all others count as tails). ---
+  /// True if no block right below has a copy in `tier` or above (chosen victims count as gone).
+  /// COMPLEXITY: O(1).
   [[nodiscard]] bool IsResidentTail(BlockId block, TierIndex tier) const noexcept;
-  /// The coldest unprotected resident tail at or below `block`: in a run its last resident block,
-  /// among children the least recently touched. Invalid if a protected block stands in the way.
+  /// The coldest resident tail at or below `block`: in a run its last resident block, among
+  /// children the least recently touched. Invalid if that one is not BlockPool::Evictable, or if
+  /// `block` has no copy in `tier` or above.
+  /// COMPLEXITY: O(nodes below) + the chosen victims at the ends of their runs.
   [[nodiscard]] BlockId ResidentTail(BlockId block, TierIndex tier) const noexcept;
-  /// Marks a planned victim of `tier` (kChosen) so that IsResidentTail of its parent sees it gone;
-  /// UnmarkChosen undoes it. OnCopyChanged must follow either UnmarkChosen or the real eviction.
+  /// Marks a planned victim of `tier` (kChosen): from now on its parent's IsResidentTail sees it
+  /// gone from its topmost tier. UnmarkChosen ends that, before or after the eviction;
+  /// OnCopyChanged follows the eviction as ever. Only one plan at a time may choose a block.
   void MarkChosen(BlockId block, TierIndex tier) noexcept;
   void UnmarkChosen(BlockId block, TierIndex tier) noexcept;
-  /// Recency of the nodes on the block's path, for ResidentTail.
+  /// Recency of the nodes on the block's path, for ResidentTail; ticks only grow.
+  /// COMPLEXITY: O(nodes on the path).
   void Touch(BlockId deepest, std::uint64_t tick) noexcept;
 
   /// Cache hints for callers that remove many blocks: call each stage for a batch of blocks, some
@@ -202,17 +223,19 @@ class TIDEPOOL_EXPORT PrefixIndex {
   void SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
                 std::vector<BlockId>* changed);
   void ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed);
-  /// Deepest block still covered by the claim, or invalid.
+  /// Deepest block that the claim still covers, tombstones passed over, or invalid.
   [[nodiscard]] BlockId ClaimedTail(std::uint32_t claim) const noexcept;
-  /// Appends the path of blocks (prefix order) that ends with `deepest`.
+  /// Appends the path of blocks (prefix order) that ends with `deepest`, tombstones left out.
   void AppendPath(BlockId deepest, std::vector<BlockId>& out) const;
 
   // --- Whole trees. ---
-  /// Cuts a tree off: its root no longer matches (the caller has made a new root).
-  /// NextStale then yields its blocks leaf first. COMPLEXITY: O(1).
+  /// Cuts a tree off: its root no longer matches or takes blocks (the caller has made a new root);
+  /// the id is used again once the tree is empty. NextStale then yields its blocks leaf first.
+  /// COMPLEXITY: O(1).
   void Retire(NodeId root);
-  /// Next unprotected tail block of a retired tree, any tier, or invalid. The caller evicts it from
-  /// every tier and calls Remove. COMPLEXITY: amortised O(1) a block.
+  /// Next tail block of a retired tree that has no hold and no pin, any tier. The caller evicts it
+  /// from every tier and calls Remove; one that it leaves alone comes again in the next pass.
+  /// Invalid at the end of a pass. COMPLEXITY: O(1) a block, + O(protected tails) a pass.
   [[nodiscard]] BlockId NextStale() noexcept;
   /// True if the block's tree was retired.
   [[nodiscard]] bool IsStale(BlockId block) const noexcept;
@@ -225,7 +248,8 @@ class TIDEPOOL_EXPORT PrefixIndex {
       BlockId block) const noexcept;                           ///< block index in its prefix
   [[nodiscard]] BlockId Parent(BlockId block) const noexcept;  ///< invalid at the root
   [[nodiscard]] PrefixHash ParentDigest(BlockId block) const noexcept;
-  /// Calls `visit(context, block)` for every published block with a copy, parents first.
+  /// Calls `visit(context, block)` for every published block with a copy, parents first; pending
+  /// and stale ones too.
   void ForEach(void (*visit)(void*, BlockId), void* context) const;
 
   /// Checks every invariant above and every node against a full walk; OK or the first violation.

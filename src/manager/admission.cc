@@ -95,7 +95,7 @@ void ManagerCore::PlanAdmission(const AdmitRequest& request, std::uint32_t ns, A
 // Limits that waiting cannot change.
 Outcome ManagerCore::CheckLimits(std::uint64_t blocks, std::uint64_t table,
                                  std::uint32_t ns) const {
-  if (blocks > pool_->slots(kHbmTier) || table > table_capacity_) return Outcome::kNeverFits;
+  if (blocks > size_goal_[kHbmTier] || table > table_capacity_) return Outcome::kNeverFits;
   const std::uint32_t hard = namespaces_[ns].quota[kHbmTier].hard;
   return hard != 0 && blocks > hard ? Outcome::kNeverFits : Outcome::kOk;
 }
@@ -409,6 +409,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   seq->request = request.request;
   seq->ns = NamespaceId(ns);
   seq->root = namespaces_[ns].root;
+  seq->root_version = namespaces_[ns].root_version;
   seq->epoch = epoch_;
   seq->timeline = request.timeline;
   seq->priority = room.priority;
@@ -521,6 +522,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   });
   seq.state = SequenceState::kRunning;
   seq.root = Root(seq.ns.value());
+  seq.root_version = namespaces_[seq.ns.value()].root_version;
   seq.epoch = epoch_;
   seq.load_failed = false;
   seq.resumed = true;

@@ -184,6 +184,7 @@ Status ManagerCore::Start() {
   migrator_ = options_.migrator ? std::move(options_.migrator) : MakeDemandWriteBack();
   table_capacity_ =
       options_.max_sequence_blocks != 0 ? options_.max_sequence_blocks : bindings_[0].slots;
+  for (TierIndex t = 0; t < tiers_; ++t) size_goal_[t] = pool_->slots(t);
   slot_tenant_.assign(bindings_[0].slots, 0);
   events_.resize(options_.event_log_capacity);
   tenants_[""] = 0;
@@ -259,6 +260,7 @@ NodeId ManagerCore::Root(std::uint32_t ns) {
     ++stale_hint_;
   }
   data.root = index_->AddRoot(data.key, epoch_, NamespaceId(ns));
+  ++data.root_version;
   data.root_epoch = epoch_;
   return data.root;
 }
@@ -274,6 +276,7 @@ Status ManagerCore::DropNamespace(NamespaceId ns) {
     ++stale_hint_;
   }
   data->root = NodeId();
+  ++data->root_version;
   data->root_epoch = ~0ull;
   data->dropped = ns.value() != 0;  // the default namespace stays usable, empty
   return absl::OkStatus();
@@ -291,6 +294,7 @@ void ManagerCore::Clear() {
     index_->Retire(data.root);
     ++stale_hint_;
     data.root = NodeId();
+    ++data.root_version;
     data.root_epoch = ~0ull;
   }
   ReclaimOrphans(kNone);

@@ -62,6 +62,7 @@ struct SequenceData {
   RequestId request;
   NamespaceId ns;
   NodeId root;
+  std::uint64_t root_version = 0;
   std::uint64_t epoch = 0;
   TimelineId timeline;
   Priority priority = Priority::kNormal;
@@ -143,6 +144,7 @@ struct NamespaceData {
   std::uint32_t tenant = 0;
   NodeId root;
   std::uint64_t root_epoch = 0;
+  std::uint64_t root_version = 0;  // grows with each new root: node ids are used again
   std::array<Quota, kMaxTiers> quota{};
   std::array<std::uint32_t, kMaxTiers> used{};  // kept only while a quota is set
 };
@@ -304,6 +306,9 @@ class ManagerCore {
   // publish.cc
   void ActivateCommitted(SequenceData& seq, std::uint32_t from, std::uint32_t to);
   void PublishCommitted(SequenceData& seq, Fence fence);
+  bool InCurrentTree(const SequenceData& seq) const noexcept {
+    return seq.epoch == epoch_ && seq.root_version == namespaces_[seq.ns.value()].root_version;
+  }
   void LimitPublished(SequenceData& seq, std::uint32_t blocks);
   bool RecoverCursor(SequenceData& seq);
   void Confirm(std::span<const BlockId> blocks);
@@ -326,6 +331,7 @@ class ManagerCore {
   void TrimGrants();
   void PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
                    std::vector<BlockId>& out);
+  bool FreesSlot(BlockId block, TierIndex tier) const noexcept;
   BlockId AcceptCandidate(BlockId candidate, TierIndex tier, const VictimFilter* filter);
   void Unchoose(std::span<const BlockId> blocks, TierIndex tier);
   void EvictChosen(std::span<const BlockId> blocks, TierIndex tier);
@@ -385,6 +391,7 @@ class ManagerCore {
   std::uint32_t layers_ = 1;
   std::uint64_t block_bytes_ = 0;
   std::uint32_t table_capacity_ = 0;
+  std::array<std::uint32_t, kMaxTiers> size_goal_{};  // usable slots once Resize has come to its end
   bool inline_work_ = true;
   std::uint64_t epoch_ = 0;
 

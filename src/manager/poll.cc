@@ -156,6 +156,7 @@ Status ManagerCore::Resize(TierIndex tier, std::uint32_t slots) {
   }
   if (Status s = pool_->Resize(tier, slots); !s.ok()) return s;
   policies_[tier]->Attach(BlockView(pool_.get(), index_.get()), tier, slots);
+  size_goal_[tier] = slots;
   shrinking_ |= 1u << tier;
   ProgressResize();
   TrimGrants();

@@ -89,7 +89,7 @@ bool ManagerCore::RecoverCursor(SequenceData& seq) {
 }
 
 void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
-  if (seq.epoch != epoch_ || namespaces_[seq.ns.value()].root != seq.root || !RecoverCursor(seq)) {
+  if (!InCurrentTree(seq) || !RecoverCursor(seq)) {
     seq.publish = false;
     return;
   }

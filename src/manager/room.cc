@@ -124,6 +124,9 @@ void ManagerCore::CancelDemand(RequestId request, SessionId session) {
 
 // Slots that write-back has freed go to the strongest demand, the oldest among equals.
 void ManagerCore::Grant(std::uint32_t slots) {
+  std::uint32_t free = pool_->free_slots(kHbmTier);
+  for (const Demand& d : demands_) free -= std::min(free, d.granted);
+  slots = std::min(slots, free);
   while (slots != 0) {
     Demand* best = nullptr;
     for (Demand& d : demands_) {
@@ -200,9 +203,11 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
     if (room.slots > Available(room)) ReclaimOrphans(room.slots - Available(room));
   }
   const std::uint32_t available = Available(room);
-  const bool possible = room.slots <= pool_->free_blocks() && (!quotas_ || PlanQuota(room));
+  const bool possible = !quotas_ || PlanQuota(room);
   const auto missing = [&] {
-    const auto have = available + static_cast<std::uint32_t>(victims_.size());
+    const auto freed = std::count_if(victims_.begin(), victims_.end(),
+                                     [&](BlockId b) { return FreesSlot(b, kHbmTier); });
+    const std::uint32_t have = available + static_cast<std::uint32_t>(freed);
     return room.slots - std::min(room.slots, have);
   };
   demand = missing();
@@ -235,7 +240,7 @@ bool ManagerCore::EnsureRoom(const RoomRequest& room, Shortfall& shortfall) {
     }
     EvictChosen(victims_, kHbmTier);
   } while (room.slots > Available(room));
-  return true;
+  return room.slots <= pool_->free_blocks();
 }
 
 // --- Victims. ---
@@ -253,7 +258,14 @@ BlockId ManagerCore::AcceptCandidate(BlockId candidate, TierIndex tier,
   return b;
 }
 
-// Appends up to `n` victims of `tier` to `out`, marked chosen. Evicts nothing.
+// False for a slot that a shrinking tier withdraws as soon as it is free.
+bool ManagerCore::FreesSlot(BlockId block, TierIndex tier) const noexcept {
+  if (((shrinking_ >> tier) & 1u) == 0) return true;
+  const std::uint32_t first = tier == kHbmTier && options_.reserve_null_slot ? 1 : 0;
+  return pool_->slot(block, tier).value() < first + size_goal_[tier];
+}
+
+// Appends victims of `tier` that free up to `n` slots to `out`, marked chosen. Evicts nothing.
 void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
                               std::vector<BlockId>& out) {
   std::uint32_t ask = n;
@@ -262,24 +274,24 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     candidates_.clear();
     policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
                                    candidates_);
-    const std::uint32_t before = got;
-    bool mapped = false;  // a tail left in a candidate's place: that one may follow
+    const std::size_t before = out.size();
+    bool again = false;  // a candidate stood in front of others: it may follow them
     for (std::size_t i = 0; i < candidates_.size() && got < n; ++i) {
       if (i + 8 < candidates_.size()) index_->PrefetchNode(candidates_[i + 8]);
       const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
+      again |= b != candidates_[i] && !pool_->Has(candidates_[i], word::kChosen);
       if (!b.valid()) continue;
-      mapped |= b != candidates_[i];
       if (pool_->Has(b, word::kPublished)) {
         index_->MarkChosen(b, tier);
       } else {
         pool_->SetFlag(b, word::kChosen);
       }
       out.push_back(b);
-      ++got;
+      got += FreesSlot(b, tier) ? 1 : 0;
     }
     const bool exhausted = candidates_.size() < ask;
-    if (exhausted && !mapped) return;  // the policy has no more to offer
-    if (got != before) {
+    if (exhausted && !again) return;  // the policy has no more to offer
+    if (out.size() != before) {
       ask = n - got;
       continue;
     }
@@ -383,7 +395,8 @@ std::uint32_t ManagerCore::ReclaimStale(std::uint32_t n, EvictReason reason) {
   const std::uint32_t before = pool_->free_slots(kHbmTier);
   for (std::uint32_t i = 0; i < kStaleBound || n == kNone; ++i) {
     if (pool_->free_slots(kHbmTier) - before >= n) break;
-    const BlockId b = index_->NextStale();
+    BlockId b = index_->NextStale();
+    if (!b.valid()) b = index_->NextStale();  // that was the end of the last pass
     if (!b.valid()) {
       stale_hint_ = 0;
       break;

@@ -40,8 +40,8 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
       Shortfall shortfall;
       misses_.clear();
       if (!EnsureRoom(room, shortfall)) return Outcome::kBusy;
-      EraseDemand(seq.request, seq.session_id);
     }
+    if (!demands_.empty()) EraseDemand(seq.request, seq.session_id);
     if (copy) {
       const auto at = static_cast<std::uint32_t>(seq.tokens.size()) / block_tokens_;
       const BlockId old = seq.blocks[at];
@@ -112,6 +112,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
   child->request = RequestId();
   child->ns = parent.ns;
   child->root = parent.root;
+  child->root_version = parent.root_version;
   child->epoch = parent.epoch;
   child->timeline = parent.timeline;
   child->priority = parent.priority;
@@ -238,7 +239,7 @@ void ManagerCore::EndTurn(SequenceData& seq) {
 }
 
 void ManagerCore::SetClaim(SequenceData& seq) {
-  if (!seq.publish || seq.publish_blocks == 0 || seq.epoch != epoch_ || !RecoverCursor(seq) ||
+  if (!seq.publish || seq.publish_blocks == 0 || !InCurrentTree(seq) || !RecoverCursor(seq) ||
       !seq.cursor.block.valid()) {
     return;
   }
@@ -384,7 +385,8 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
     return;
   }
   policies_[kHbmTier]->OnEvictable({&block, 1});
-  if (action == TailAction::kOffload && pool_->pins(block) == 0 && AcquireLower(1, 1) != 0) {
+  if (action == TailAction::kOffload && pool_->pins(block) == 0 &&
+      pool_->copy(block, 1) == CopyState::kAbsent && AcquireLower(1, 1) != 0) {
     StartCopyDown(block, kHbmTier, TransferClass::kSpill, true);
   }
 }

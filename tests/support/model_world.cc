@@ -89,6 +89,7 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   manager_ = *std::move(manager);
   phases_.resize(manager_->pool().capacity(), Phase::kFree);
   written_.resize(std::size_t{config.slots[0]} * config.block_tokens);
+  hbm_slots_ = manager_->slots(kHbmTier);
   reference_.Register(NamespaceKey{});
   namespaces_.emplace_back(0);
   quotas_.emplace_back();
@@ -183,8 +184,12 @@ ModelWorld::State ModelWorld::Look() const {
         if (index.IsStale(block)) return;
         const NamespaceId ns = index.root_namespace(pool.node(block));
         const auto at = std::find(c.world->namespaces_.begin(), c.world->namespaces_.end(), ns);
-        SeenIndex& seen = c.state.seen[static_cast<std::size_t>(at - c.world->namespaces_.begin())];
-        seen[pool.digest(block)] = {.tiers = pool.valid_mask(block),
+        const auto space = static_cast<std::uint32_t>(at - c.world->namespaces_.begin());
+        if (c.world->reference_.Outdated(space, pool.digest(block))) {
+          ++c.state.dead;
+          return;
+        }
+        c.state.seen[space][pool.digest(block)] = {.tiers = pool.valid_mask(block),
                                     .pending = pool.Has(block, word::kPending),
                                     .loading = pool.copy(block, kHbmTier) == CopyState::kWriting};
       },
@@ -222,7 +227,7 @@ void ModelWorld::CheckProbe(const AdmitRequest& request, const ModelText& text, 
   Expect(pending == probe.pending_tokens, "Probe's pending tokens are wrong");
   const std::uint32_t total =
       BlocksFor(std::uint64_t{request.tokens.size()} + request.lookahead_tokens);
-  const bool never = total > manager_->slots(kHbmTier) || Hard(text.space, total);
+  const bool never = total > hbm_slots_ || Hard(text.space, total);
   Expect((probe.fit == Fit::kNeverFits) == never, "Probe's kNeverFits is wrong");
   const auto full = static_cast<std::uint32_t>((request.tokens.size() - 1) / config_.block_tokens);
   Expect(probe.fresh_blocks == total - std::min(found, full), "Probe's fresh blocks are wrong");
@@ -432,6 +437,22 @@ void ModelWorld::SyncTable(Live& live) {
     Expect(before == slots || table.version != old.version, "the table changed, its version not");
   }
   reference_.SetSlots(live.model, std::move(slots));
+  live.model.loading = LoadingSlots(live);
+}
+
+std::set<std::uint32_t> ModelWorld::LoadingSlots(const Live& live) const {
+  std::set<std::uint32_t> loading;
+  if (!live.loading) return loading;
+  const BlockPool& pool = manager_->pool();
+  for (std::uint32_t b = 0; b < pool.capacity(); ++b) {
+    const BlockId block(b);
+    if (pool.copy(block, kHbmTier) != CopyState::kWriting || pool.phase(block) != Phase::kReuse) continue;
+    const std::uint32_t slot = pool.slot(block, kHbmTier).value();
+    if (std::find(live.model.slots.begin(), live.model.slots.end(), slot) != live.model.slots.end()) {
+      loading.insert(slot);
+    }
+  }
+  return loading;
 }
 
 void ModelWorld::CheckAll() {
@@ -441,8 +462,10 @@ void ModelWorld::CheckAll() {
          "the classes do not sum to " + Num(manager_->slots(kHbmTier)) + ": " + Text(c));
   std::vector<const ModelSequence*> sequences;
   for (const auto& live : live_) sequences.push_back(&live->model);
-  const std::size_t used = reference_.InUse(sequences).size();
-  Expect(c.held == used, Num(c.held) + " slots are held, the reference knows of " + Num(used));
+  const auto [least, most] = reference_.InUse(sequences);
+  Expect(c.held >= least.size() && c.held <= most.size(),
+         Num(c.held) + " slots are held, the reference knows of " + Num(least.size()) + " to " +
+             Num(most.size()));
   for (std::uint32_t b = 0; b < phases_.size(); ++b) {
     if (manager_->pool().phase(BlockId(b)) == phases_[b]) continue;
     Fail("block " + Num(b) + " changed its phase unobserved");

@@ -172,6 +172,7 @@ class ModelWorld final : private Observer {
   [[nodiscard]] std::uint64_t* CellAt(std::uint32_t slot, std::uint32_t layer,
                                       std::uint32_t token) const;
   void CheckUnwritten(const Live& live);
+  [[nodiscard]] std::set<std::uint32_t> LoadingSlots(const Live& live) const;
 
   // Bookkeeping.
   Live* PickLive(std::uint32_t arg, bool (*want)(const Live&));
@@ -201,6 +202,7 @@ class ModelWorld final : private Observer {
 
   std::vector<NamespaceId> namespaces_;               // by space
   std::vector<std::array<Quota, kMaxTiers>> quotas_;  // by space
+  std::uint32_t hbm_slots_ = 0;  // usable ones, or what Resize aims at
   std::vector<std::unique_ptr<Live>> live_;
   std::uint32_t next_live_ = 1;
   std::map<TimelineId, std::uint64_t> launched_;

@@ -178,6 +178,7 @@ void ModelWorld::Admit(const ModelOp& op) {
   SetText(*live);
   live->table = live->handle.block_table();
   m.slots.assign(live->table.slots, live->table.slots + live->table.size);
+  m.loading = LoadingSlots(*live);
   live_.push_back(std::move(live));
   if (exact) CheckGrant(request, *live_.back(), before, probe, admission);
 }
@@ -225,7 +226,8 @@ void ModelWorld::Probe(const ModelOp& op) {
              first.fresh_blocks == second.fresh_blocks && first.segments == second.segments,
          "a second Probe differs from the first");
   const State after = Look();
-  Expect(after.counts == before.counts && after.seen == before.seen, "Probe changed something");
+  Expect(after.seen == before.seen && (after.counts == before.counts || before.dead != 0),
+         "Probe changed something");
 }
 
 // --- A running sequence. --------------------------------------------------------------------
@@ -249,7 +251,7 @@ void ModelWorld::Append(const ModelOp& op) {
     return SetText(*live);
   }
   const std::uint32_t blocks = BlocksFor(length + count);
-  const bool never = blocks - m.dropped > manager_->slots(kHbmTier) || blocks > config_.slots[0] ||
+  const bool never = blocks - m.dropped > hbm_slots_ || blocks > config_.slots[0] ||
                      Hard(m.text.space, blocks - m.dropped);
   ExpectOutcome(outcome, never ? Outcome::kNeverFits : Outcome::kBusy, "Append");
   Expect(blocks > have || length % config_.block_tokens != 0, "Append: refused without a need");
@@ -394,7 +396,7 @@ void ModelWorld::Resume(const ModelOp& op) {
   }
   const auto length = static_cast<std::uint32_t>(m.text.tokens.size());
   const std::uint32_t total = BlocksFor(length);
-  const bool never = total > manager_->slots(kHbmTier) || Hard(m.text.space, total);
+  const bool never = total > hbm_slots_ || Hard(m.text.space, total);
   if (!admission.granted()) {
     ExpectOutcome(admission.outcome, never ? Outcome::kNeverFits : Outcome::kBusy, "Resume");
     return CheckRefused(before, "Resume");
@@ -518,6 +520,7 @@ void ModelWorld::Resize(const ModelOp& op) {
   const std::uint32_t slots = op.arg[1] % 2 == 0 ? most : op.arg[2] % (most + 1);
   const Status status = manager_->Resize(tier, slots);
   Expect(status.ok(), "Resize: " + std::string(status.message()));
+  if (tier == kHbmTier) hbm_slots_ = slots;
   Expect(!manager_->Resize(tier, most + 1).ok(), "Resize beyond what was created");
 }
 

@@ -143,7 +143,6 @@ void ReferenceModel::Commit(ModelSequence& seq, std::uint32_t n, Fence fence) {
 std::string ReferenceModel::CheckIndex(std::uint32_t space, const SeenIndex& seen) const {
   const Space& s = spaces_[space];
   for (const auto& [digest, block] : seen) {
-    if (s.outdated.contains(digest)) continue;
     const auto it = s.published.find(digest);
     const std::string what =
         "block " + std::to_string(digest.high) + " of space " + std::to_string(space);
@@ -186,25 +185,31 @@ std::pair<std::uint32_t, std::uint32_t> ReferenceModel::Findable(const ModelText
 
 void ReferenceModel::SetSlots(ModelSequence& seq, std::vector<std::uint32_t> slots) {
   if (!Passed(seq.last_fence)) {
-    Unfinished u{.step = seq.last_fence.step, .slots = {}};
+    Unfinished u{.step = seq.last_fence.step, .slots = {}, .loading = {}};
     for (const std::uint32_t slot : seq.slots) {
-      if (std::find(slots.begin(), slots.end(), slot) == slots.end()) u.slots.push_back(slot);
+      if (std::find(slots.begin(), slots.end(), slot) != slots.end()) continue;
+      (seq.loading.contains(slot) ? u.loading : u.slots).push_back(slot);
     }
-    if (!u.slots.empty()) unfinished_[seq.last_fence.timeline].push_back(std::move(u));
+    unfinished_[seq.last_fence.timeline].push_back(std::move(u));
   }
   seq.slots = std::move(slots);
 }
 
-std::set<std::uint32_t> ReferenceModel::InUse(
+std::pair<std::set<std::uint32_t>, std::set<std::uint32_t>> ReferenceModel::InUse(
     const std::vector<const ModelSequence*>& sequences) const {
-  std::set<std::uint32_t> slots;
+  std::set<std::uint32_t> least;
   for (const ModelSequence* seq : sequences) {
-    if (seq->running) slots.insert(seq->slots.begin(), seq->slots.end());
+    if (seq->running) least.insert(seq->slots.begin(), seq->slots.end());
   }
+  std::set<std::uint32_t> most;
   for (const auto& [timeline, unfinished] : unfinished_) {
-    for (const Unfinished& u : unfinished) slots.insert(u.slots.begin(), u.slots.end());
+    for (const Unfinished& u : unfinished) {
+      least.insert(u.slots.begin(), u.slots.end());
+      most.insert(u.loading.begin(), u.loading.end());
+    }
   }
-  return slots;
+  most.insert(least.begin(), least.end());
+  return {least, most};
 }
 
 }  // namespace tidepool::testing

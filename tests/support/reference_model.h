@@ -48,6 +48,7 @@ struct ModelSequence {
   bool load_failed = false;     ///< and nothing was appended since
   Fence last_fence;
   std::vector<std::uint32_t> slots;  ///< its table as last seen
+  std::set<std::uint32_t> loading;   ///< of those, still being loaded when last seen
 };
 
 class ReferenceModel {
@@ -87,6 +88,10 @@ class ReferenceModel {
   /// True if what the sequence commits now may become findable.
   [[nodiscard]] bool MayPublish(const ModelSequence& seq) const;
   void Commit(ModelSequence& seq, std::uint32_t n, Fence fence);
+  /// True for a block computed with earlier weights.
+  [[nodiscard]] bool Outdated(std::uint32_t space, const PrefixHash& digest) const {
+    return spaces_[space].outdated.contains(digest);
+  }
   /// Empty, or the first block of the index that nobody may find there.
   [[nodiscard]] std::string CheckIndex(std::uint32_t space, const SeenIndex& seen) const;
   /// True if the blocks of `digest` may be seen as pending by `timeline`.
@@ -99,10 +104,11 @@ class ReferenceModel {
                                                                  const SeenIndex& seen) const;
 
   // --- What is in use. ---
-  /// The sequence's table is now `slots`; what it let go of is in use until its last fence passes.
+  /// The sequence's table is now `slots`; what it let go of is in use until its last fence passes,
+  /// unless it was still being loaded: no step can have touched that.
   void SetSlots(ModelSequence& seq, std::vector<std::uint32_t> slots);
-  /// Slots in use by these sequences' tables or by an unfinished step.
-  [[nodiscard]] std::set<std::uint32_t> InUse(
+  /// Slots in use by these sequences' tables or by an unfinished step, at the least and at most.
+  [[nodiscard]] std::pair<std::set<std::uint32_t>, std::set<std::uint32_t>> InUse(
       const std::vector<const ModelSequence*>& sequences) const;
 
  private:
@@ -120,6 +126,7 @@ class ReferenceModel {
   struct Unfinished {
     std::uint64_t step;
     std::vector<std::uint32_t> slots;
+    std::vector<std::uint32_t> loading;  // may have arrived before they were let go of
   };
 
   std::uint32_t block_tokens_;
