@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tidepool/transfer/host_engine.h"
-#if defined(TIDEPOOL_HAS_URING)
+#if defined(TIDEPOOL_HAVE_URING)
 #include "tidepool/transfer/uring_file_io.h"
 #endif
 
@@ -58,7 +58,7 @@ class Bench {
       tiers[kNvme].kind = TierKind::kNvme;
       tiers[kNvme].path = path_;
       tiers[kNvme].slots = static_cast<std::uint32_t>(kFileBytes / block_bytes);
-#if defined(TIDEPOOL_HAS_URING)
+#if defined(TIDEPOOL_HAVE_URING)
       options.file_io = MakeUringFileIo();
 #else
       options.file_io = MakeThreadFileIo(16);

@@ -52,6 +52,7 @@ StatusOr<std::unique_ptr<KvCacheManager>> UnlimitedManager(std::uint64_t blocks,
   hbm.slots = static_cast<std::uint32_t>(blocks);
   options.tiers.push_back(std::move(hbm));
   options.max_sequence_blocks = longest + 1;
+  options.match_partial_tail = false;  // whole blocks are counted
   return KvCacheManager::Create(std::move(options));
 }
 

@@ -199,6 +199,7 @@ TEST(Scenario, S23NoWriteBackOverALinkWithoutBandwidth) {
     EXPECT_EQ(s.Allocate("N", Text(2, 8)), kBusy);  // both victims are dirty
     for (int i = 0; i < 5; ++i) s.Poll();
     EXPECT_TRUE(s.engine().submitted().empty()) << bandwidth;
+    EXPECT_EQ(s.AllocatePatiently("N", Text(2, 8)), kOk);  // yet nobody waits for ever
   }
 }
 

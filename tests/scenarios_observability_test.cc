@@ -156,7 +156,7 @@ void RandomOperation(ScenarioFixture& s, std::mt19937_64& random) {
       s.Evict(static_cast<std::uint32_t>(random() % 3));
       break;
     case 6:
-      s.engine().FinishAll(random() % 8 == 0 ? TransferResult::kFailed : TransferResult::kOk);
+      s.engine().FinishAll(random() % 4 == 0 ? TransferResult::kFailed : TransferResult::kOk);
       s.Poll();
       break;
     default:
@@ -175,15 +175,24 @@ TEST(Scenario, S91ReplayingEventsRebuildsTheIndex) {
   }
   s.Settle();
   s.manager().Clear();
+  s.SetTime(AtSecond(10));
+  s.Poll();  // the demands of the refused have lapsed
   mirror.Compare(s);
   EXPECT_TRUE(s.manager().Snapshot().stored.empty());
+  EXPECT_EQ(s.Counts(), "free 6");
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kDemoted));
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kCapacity));
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kReset));
+
+  s.Store(Text(20, 4));
+  EXPECT_EQ(s.Onboard(Text(20, 4)).accepted, 1u);
+  s.engine().FinishAll(TransferResult::kFailed);
+  s.Poll();
+  mirror.Compare(s);
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kFailed));
-  s.Cache(Text(1, 4));
+  s.Cache(Text(21, 4));
   s.manager().AdvanceEpoch();
-  EXPECT_EQ(s.Allocate("all", Text(9, 24)), kOk);
+  EXPECT_EQ(s.Allocate("all", Text(22, 24)), kOk);
   mirror.Compare(s);
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kInvalidated));
 }

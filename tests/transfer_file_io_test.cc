@@ -14,7 +14,7 @@
 #include "tests/support/transfer_rig.h"
 #include "tidepool/testing/fault_file_io.h"
 #include "tidepool/tier.h"
-#if defined(TIDEPOOL_HAS_URING)
+#if defined(TIDEPOOL_HAVE_URING)
 #include "tidepool/transfer/uring_file_io.h"
 #endif
 
@@ -177,7 +177,7 @@ TEST(TransferThreadFileTest, OnlyRegularFilesAreTruncatedOrRemoved) {
   EXPECT_EQ(::stat(path.str().c_str(), &info), 0) << "it is still there";
 }
 
-#if defined(TIDEPOOL_HAS_URING)
+#if defined(TIDEPOOL_HAVE_URING)
 
 std::unique_ptr<FileIo> MakeUring() { return MakeUringFileIo(); }
 std::unique_ptr<FileIo> MakeUnregistered() { return MakeUringFileIo({.register_buffers = false}); }
@@ -242,7 +242,7 @@ TEST(TransferUringTest, HostEngineOnAUringMovesAndStops) {
   }
 }
 
-#endif  // TIDEPOOL_HAS_URING
+#endif  // TIDEPOOL_HAVE_URING
 
 // --- the fake itself ------------------------------------------------------------------------
 

@@ -479,6 +479,9 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     if (!same_epoch || p.position < plan.matched) continue;
     const auto next = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
     if (p.position != next || !pool_->alive(p.ref)) break;
+    // The engine writes on in a partial tail: not while others hold, find or copy it.
+    const bool written = length > seq.committed && seq.committed < (next + 1) * block_tokens_;
+    if (written && InUseByOthers(p.ref.block)) break;
     plan.kept.push_back(p.ref.block);
     committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
     switch (pool_->copy(p.ref.block, kHbmTier)) {

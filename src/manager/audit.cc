@@ -112,7 +112,10 @@ Status ManagerCore::Audit() const {
     }
     for (const auto& pin : timeline.pins) ++pins[pin.second.value()];
   }
-  for (const QueuedCopy& copy : device_copies_) ++pins[copy.source.value()];
+  for (const QueuedCopy& copy : device_copies_) {
+    ++pins[copy.source.value()];
+    ++pins[copy.destination.value()];
+  }
   std::uint32_t active = 0;
   std::array<std::uint32_t, kMaxTiers> leaving{};
   for (const Transfer& t : transfers_) {

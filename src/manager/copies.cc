@@ -47,8 +47,8 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {
     engine_->OnSlotFreed(tier, slot);
-  } else if (!device_copies_.empty() || !device_zeros_.empty()) {
-    ForgetDeviceWork(slot);
+  } else if (!device_zeros_.empty()) {  // the slot has a new life
+    std::erase_if(device_zeros_, [slot](const QueuedZero& zero) { return zero.slot == slot; });
   }
   return slot;
 }
@@ -108,27 +108,27 @@ void ManagerCore::QueueCopy(BlockId source, BlockId destination, std::uint32_t t
     }
     return;
   }
-  pool_->Pin(source);  // until the step that executes the copy has passed
+  pool_->Pin(source);  // both until the step that executes the copy has passed
+  pool_->Pin(destination);
   device_copies_.push_back({source, destination, from, to, tokens});
 }
 
-// The slot has a new life: work queued for its old one must not touch it.
-void ManagerCore::ForgetDeviceWork(SlotId slot) {
-  std::erase_if(device_zeros_, [slot](const QueuedZero& zero) { return zero.slot == slot; });
+// Nobody wants the block any more: a copy into it that has not been handed over is not made.
+void ManagerCore::ForgetCopies(BlockId destination) {
   for (std::size_t i = 0; i < device_copies_.size();) {
-    if (device_copies_[i].to != slot) {
+    if (device_copies_[i].destination != destination) {
       ++i;
       continue;
     }
     const BlockId source = device_copies_[i].source;
     device_copies_.erase(device_copies_.begin() + static_cast<std::ptrdiff_t>(i));
+    pool_->Unpin(destination);
     pool_->Unpin(source);
     AfterUnpin(source);
   }
 }
 
-// What is handed over still reads and writes these slots until its step has passed: sources are
-// pinned already, what is written is pinned now.
+// What is handed over still reads and writes these slots until its step has passed.
 void ManagerCore::DrainStepWork(Fence fence, StepWork& work) {
   BindThread();
   work.zero.clear();
@@ -148,7 +148,7 @@ void ManagerCore::DrainStepWork(Fence fence, StepWork& work) {
   }
   for (const QueuedCopy& copy : std::exchange(device_copies_, {})) {
     work.copies.push_back({copy.from, copy.to, copy.tokens});
-    if (pool_->Pin(copy.destination)) until_passed(copy.destination);
+    until_passed(copy.destination);
     until_passed(copy.source);
   }
 }

@@ -287,6 +287,10 @@ class ManagerCore {
   void FindMisses(const AdmitRequest& request, std::uint32_t ns, const AdmitPlan& plan);
 
   // sequence_ops.cc
+  bool InUseByOthers(BlockId kept) const noexcept {
+    return pool_->Has(kept, word::kPublished) || pool_->holds(kept) != 0 ||
+           (pool_->writing_mask(kept) & ~1u) != 0;
+  }
   bool TailNeedsCopy(const SequenceData& seq) const noexcept;
   void ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action);
   void ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action);
@@ -352,7 +356,7 @@ class ManagerCore {
   void NotifyCopy(BlockId block, TierIndex tier, CopyState state);
   void DropLowerCopies(BlockId block);
   void OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bool overwritten);
-  void ForgetDeviceWork(SlotId slot);
+  void ForgetCopies(BlockId destination);
   bool CanQueueCopy(BlockId source) const noexcept;
   void QueueCopy(BlockId source, BlockId destination, std::uint32_t tokens);
   void LogRetired(NodeId root, EvictReason reason);

@@ -210,15 +210,19 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
     const std::uint32_t have = available + static_cast<std::uint32_t>(freed);
     return room.slots - std::min(room.slots, have);
   };
+  const auto plan = [&](const VictimFilter& filter) {
+    std::size_t before;
+    do {  // more than once only in a shrinking tier
+      before = victims_.size();
+      PlanVictims(kHbmTier, missing(), &filter, victims_);
+    } while (missing() != 0 && shrinking_ != 0 && victims_.size() != before);
+  };
   demand = missing();
   if (possible) {
     const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
     if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() : pool_->evictable_clean()) != 0) {
-      if (quotas_) {
-        const ShareFilter over(&namespaces_, &block_ns_, kHbmTier, kNone, &clean);
-        PlanVictims(kHbmTier, missing(), &over, victims_);
-      }
-      PlanVictims(kHbmTier, missing(), &clean, victims_);
+      if (quotas_) plan(ShareFilter(&namespaces_, &block_ns_, kHbmTier, kNone, &clean));
+      plan(clean);
     }
     if (missing() != 0 && tiers_ > 1 && options_.recompute.known()) PlanCheap(missing());
     if (missing() == 0) return true;
@@ -265,7 +269,7 @@ bool ManagerCore::FreesSlot(BlockId block, TierIndex tier) const noexcept {
   return pool_->slot(block, tier).value() < first + size_goal_[tier];
 }
 
-// Appends victims of `tier` that free up to `n` slots to `out`, marked chosen. Evicts nothing.
+// Appends up to `n` victims of `tier` to `out`, marked chosen. Evicts nothing.
 void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
                               std::vector<BlockId>& out) {
   std::uint32_t ask = n;
@@ -274,7 +278,7 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     candidates_.clear();
     policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
                                    candidates_);
-    const std::size_t before = out.size();
+    const std::uint32_t before = got;
     bool again = false;  // a candidate stood in front of others: it may follow them
     for (std::size_t i = 0; i < candidates_.size() && got < n; ++i) {
       if (i + 8 < candidates_.size()) index_->PrefetchNode(candidates_[i + 8]);
@@ -287,11 +291,11 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
         pool_->SetFlag(b, word::kChosen);
       }
       out.push_back(b);
-      got += FreesSlot(b, tier) ? 1 : 0;
+      ++got;
     }
     const bool exhausted = candidates_.size() < ask;
     if (exhausted && !again) return;  // the policy has no more to offer
-    if (out.size() != before) {
+    if (got != before) {
       ask = n - got;
       continue;
     }

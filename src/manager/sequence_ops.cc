@@ -409,6 +409,7 @@ void ManagerCore::DropKept(const SequenceData::PrivateBlock& kept) {
 
 // A private block without holders. While a transfer or device copy still reads it, it waits.
 void ManagerCore::FreePrivate(BlockId block) {
+  if (pool_->pins(block) != 0 && !device_copies_.empty()) ForgetCopies(block);
   if (pool_->pins(block) != 0) {
     pool_->SetFlag(block, word::kAbandoned);
     return;

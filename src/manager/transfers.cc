@@ -132,7 +132,7 @@ void ManagerCore::Harvest() {
 void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
   const Transfer t = transfer;  // its slot may be reused by what follows
   const auto index = static_cast<std::uint32_t>(&transfer - transfers_.data());
-  if (observer_ != nullptr) {
+  if (observer_ != nullptr && t.submitted) {
     observer_->OnTransferEnd({signals_.now, IdOf(index, t.generation), t.block.block, t.from, t.to,
                               block_bytes_, t.expired ? TransferResult::kTimedOut : result});
   }

@@ -138,8 +138,12 @@ std::vector<Token> ModelWorld::Continuation(std::size_t from, std::uint32_t seed
 
 ModelText ModelWorld::Prompt(std::uint32_t seed, std::uint32_t shape, std::uint32_t where) const {
   ModelText text;
-  text.space = where % reference_.spaces();
+  text.space = where % 3 == 0 ? 0 : where % reference_.spaces();
+  for (std::uint32_t i = 0; i < 8 && !reference_.alive(text.space); ++i) {  // mostly one that lives
+    text.space = Hash(where, i) % reference_.spaces();
+  }
   text.epoch = reference_.epoch();
+  seed = Hash(0, seed % 10);
   text.tokens = Continuation(0, seed, shape % (config_.max_blocks * config_.block_tokens) + 1);
   for (std::uint32_t block = 0; block < config_.max_blocks; ++block) {
     if (Hash(where, block) % 32 != 0) continue;  // rare; two different keys

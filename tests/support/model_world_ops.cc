@@ -128,7 +128,7 @@ void ModelWorld::Apply(const ModelOp& op) {
 // --- Admission. -----------------------------------------------------------------------------
 
 void ModelWorld::Admit(const ModelOp& op) {
-  if (live_.size() >= kMaxLive) return;
+  if (live_.size() >= kMaxLive) return Finish(op);
   const ModelText text = Prompt(op.arg[0], op.arg[1], op.arg[2]);
   const AdmitRequest request = Request(text, op);
   // Most admissions meet a quiet engine, so that the probe just before must be exactly right.
@@ -458,7 +458,8 @@ void ModelWorld::CompleteStep(const ModelOp& op) {
     return ExpectOutcome(manager_->CompleteStep(timeline, done - 1), Outcome::kNotMonotonic,
                          "CompleteStep backwards");
   }
-  const std::uint64_t step = done + op.arg[2] % (launched_[timeline] - done + 1);
+  const std::uint64_t launched = launched_[timeline];
+  const std::uint64_t step = op.arg[3] % 3 != 0 ? launched : done + op.arg[2] % (launched - done + 1);
   device_.RunTo({timeline, step});
   reference_.CompleteStep(timeline, step);
   ExpectOutcome(manager_->CompleteStep(timeline, step), Outcome::kOk, "CompleteStep");
@@ -517,7 +518,9 @@ void ModelWorld::Resize(const ModelOp& op) {
   if (!config_.resize) return;
   const auto tier = static_cast<TierIndex>(op.arg[0] % config_.slots.size());
   const std::uint32_t most = config_.slots[tier] - (tier == 0 && config_.null_slot ? 1 : 0);
-  const std::uint32_t slots = op.arg[1] % 2 == 0 ? most : op.arg[2] % (most + 1);
+  const std::uint32_t slots = op.arg[1] % 4 != 0   ? most
+                              : op.arg[1] % 32 != 0 ? most - op.arg[2] % (most / 2 + 1)
+                                                    : op.arg[2] % (most + 1);
   const Status status = manager_->Resize(tier, slots);
   Expect(status.ok(), "Resize: " + std::string(status.message()));
   if (tier == kHbmTier) hbm_slots_ = slots;

@@ -28,12 +28,38 @@ constexpr FakeFaults kFaulty = {.fail = 0.05,
                                 .finish_anyway = 0.5,
                                 .max_delay_polls = 6};
 
+ModelConfig Config(std::string name, std::vector<std::uint32_t> slots) {
+  ModelConfig config;
+  config.name = std::move(name);
+  config.slots = std::move(slots);
+  if (config.slots.size() > 1) config.faults = kFaulty;
+  config.max_blocks = std::clamp(config.slots[0] / 2, 2u, 12u);
+  return config;
+}
+
 std::vector<ModelConfig> Configs() {
-  return {
-      {.name = "OneTier", .slots = {12}},
-      {.name = "TwoTiers", .slots = {10, 16}, .faults = kFaulty},
-      {.name = "ThreeTiers", .slots = {8, 6, 20}, .faults = kFaulty},
+  std::vector<ModelConfig> configs = {
+      Config("OneTier", {12}),           Config("OneTierTiny", {3}),
+      Config("OneTierEvents", {24}),     Config("OneTierTokens", {40}),
+      Config("OneTierQueued", {16}),     Config("OneTierQuotas", {14}),
+      Config("TwoTiers", {10, 16}),      Config("TwoTiersTiny", {3, 2}),
+      Config("TwoTiersQueued", {16, 8}), Config("TwoTiersRecompute", {12, 10}),
+      Config("TwoTiersQuotas", {16, 12}), Config("TwoTiersEvents", {12, 12}),
+      Config("ThreeTiers", {8, 6, 20}),  Config("ThreeTiersLarge", {64, 48, 128}),
+      Config("ThreeTiersEvents", {10, 8, 16}),
+      Config("ThreeTiersTokens", {20, 20, 20}),
   };
+  for (ModelConfig& config : configs) {
+    const auto has = [&](const char* word) { return config.name.find(word) != std::string::npos; };
+    if (has("Events")) config.event_capacity = config.slots.size() == 2 ? 16 : 4096;
+    if (has("Queued")) config.queued_work = config.null_slot = true;
+    if (has("Tokens")) config.block_tokens = 1;
+    config.quotas = has("Quotas");
+    config.recompute = has("Recompute");
+    if (has("Large")) config.layers = 3;
+    if (has("Tiny")) config.partial_tail = false;
+  }
+  return configs;
 }
 
 struct Weight {
@@ -41,7 +67,7 @@ struct Weight {
   std::uint32_t weight;
 };
 constexpr Weight kWeights[] = {
-    {ModelOpKind::kAdmit, 20},        {ModelOpKind::kAppend, 14},
+    {ModelOpKind::kAdmit, 24},        {ModelOpKind::kAppend, 14},
     {ModelOpKind::kStep, 22},         {ModelOpKind::kTruncate, 4},
     {ModelOpKind::kFork, 4},          {ModelOpKind::kDropLeading, 2},
     {ModelOpKind::kPause, 6},         {ModelOpKind::kResume, 8},
@@ -49,7 +75,7 @@ constexpr Weight kWeights[] = {
     {ModelOpKind::kDropHandle, 2},    {ModelOpKind::kCompleteSession, 1},
     {ModelOpKind::kProbe, 4},         {ModelOpKind::kEvict, 4},
     {ModelOpKind::kOffload, 5},       {ModelOpKind::kOnboard, 3},
-    {ModelOpKind::kCompleteStep, 12}, {ModelOpKind::kRunDevice, 6},
+    {ModelOpKind::kCompleteStep, 18}, {ModelOpKind::kRunDevice, 6},
     {ModelOpKind::kPoll, 14},         {ModelOpKind::kClock, 4},
     {ModelOpKind::kSignals, 1},       {ModelOpKind::kPlanReclaim, 1},
     {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
