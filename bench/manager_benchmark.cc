@@ -293,8 +293,8 @@ BENCHMARK(Decode<true>)->Name("append_commit_one");
 //
 // One tier, so each block is dropped: out of pool, policy and tree. The leaves were released in
 // random order, so neither ids nor nodes are neighbours. At most half of them leave before as many
-// new ones are cached, untimed. Working set: about 190 bytes a leaf without its tokens (id state 44,
-// node 128, child table 8 to 16).
+// new ones are cached, untimed. Working set: about 190 bytes a leaf without its tokens (id state
+// 44, node 128, child table 8 to 16).
 class Leaves {
  public:
   static constexpr std::uint32_t kBatch = 256;
@@ -355,10 +355,10 @@ BENCHMARK(Evict)->Name("evict")->ArgName("leaves")->Arg(1000)->Arg(20'000)->Arg(
 
 // --- metadata: no time, only bytes. ---
 //
-// 2,000 prompts of 8,192 tokens in 20 groups that share 4,096, all of them cached in HBM, which they
-// fill; three tiers with an LRU policy each, one cache group, digests. The lower tiers have
-// `range(0)` percent of HBM's slots each. A slot of any tier may become a block of its own, so bytes
-// are given per slot and per block that exists.
+// 2,000 prompts of 8,192 tokens in 20 groups that share 4,096, all of them cached in HBM, which
+// they fill; three tiers with an LRU policy each, one cache group, digests. The lower tiers have
+// `range(0)` percent of HBM's slots each. A slot of any tier may become a block of its own, so
+// bytes are given per slot and per block that exists.
 void Metadata(benchmark::State& state) {
   const std::uint32_t hbm = BlocksOf(kPrompts, 8192);
   const auto lower = static_cast<std::uint32_t>(hbm * std::uint64_t(state.range(0)) / 100 + 1);

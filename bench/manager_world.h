@@ -22,7 +22,7 @@ struct PromptShape {
   std::uint32_t tokens = 0;
   std::uint32_t shared = 0;  ///< leading tokens that depend on the group only
   std::uint64_t group = 0;
-  std::uint64_t own = 0;     ///< what the rest depends on
+  std::uint64_t own = 0;  ///< what the rest depends on
 };
 
 inline Token Scramble(std::uint64_t key, std::uint64_t position) {

@@ -112,7 +112,8 @@ void RecencyLog::Log::Cut(std::size_t chunk, std::uint32_t offset, std::uint32_t
 }
 
 // The dead before the first kept block go. Dead ones behind it go too when they are the majority:
-// the kept are then filed anew before the rest, at a cost that the dead, met for the last time, pay.
+// the kept are then filed anew before the rest, at a cost that the dead, met for the last time,
+// pay.
 void RecencyLog::TidyHead(Log& log, const ScanState& state) {
   const bool refile =
       state.interior > kept_.size() && kept_.size() < std::size_t{kFirstChunk} * kChunkWords;

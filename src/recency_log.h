@@ -2,10 +2,10 @@
 // Private; the order behind the LRU policy and others that need recency.
 //
 // A linked list costs a serial cache miss a block (206 ns at 1M blocks); this is an append-only log
-// with lazy deletion, which is read in order and can be prefetched. An entry of the log is a span of
-// consecutive ids, filed and leaving from its highest id down, so a whole released prefix costs 8
-// bytes; a single block costs 4. Each block has a stamp, the place of its one live entry: filing it
-// again changes the stamp and thereby kills the old entry.
+// with lazy deletion, which is read in order and can be prefetched. An entry of the log is a span
+// of consecutive ids, filed and leaving from its highest id down, so a whole released prefix costs
+// 8 bytes; a single block costs 4. Each block has a stamp, the place of its one live entry: filing
+// it again changes the stamp and thereby kills the old entry.
 //
 // Invariants:
 //   * stamp(b) != 0 <=> b is in the order, and the entry at that place covers b;
@@ -58,9 +58,9 @@ class RecencyLog {
   }
   [[nodiscard]] std::uint32_t size() const noexcept { return live_; }
 
-  /// Calls `visit(block)` for the blocks of a queue, oldest first, and `prefetch(block)` some blocks
-  /// ahead. Returns false if the visitor stopped it. What is dropped is never met again, so a scan
-  /// costs O(blocks kept), amortised. The visitor must not change the log.
+  /// Calls `visit(block)` for the blocks of a queue, oldest first, and `prefetch(block)` some
+  /// blocks ahead. Returns false if the visitor stopped it. What is dropped is never met again, so
+  /// a scan costs O(blocks kept), amortised. The visitor must not change the log.
   template <typename Visit, typename Prefetch>
   bool Scan(std::uint32_t queue, Visit&& visit, Prefetch&& prefetch) {
     Queue& q = queues_[queue];

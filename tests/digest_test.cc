@@ -52,7 +52,9 @@ std::vector<PrefixHash> FivePrompts(std::uint64_t seed) {
 }
 
 const std::vector<std::string> kGolden = {
-    "f3576833cffbd35ee6dedeb5b66847e0", "7090c6c6b3133ee97a5a0e5978645080", "374a75df0e2317f7fe806d35e1307848", "0d8b11bc30f4081089892075f7e8ac3c", "d387b29a45b63fdba63b7ebd4722314d",
+    "f3576833cffbd35ee6dedeb5b66847e0", "7090c6c6b3133ee97a5a0e5978645080",
+    "374a75df0e2317f7fe806d35e1307848", "0d8b11bc30f4081089892075f7e8ac3c",
+    "d387b29a45b63fdba63b7ebd4722314d",
 };
 
 std::vector<std::string> HexOf(const std::vector<PrefixHash>& hashes) {

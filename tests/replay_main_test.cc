@@ -114,7 +114,7 @@ TEST(ReplayMain, AFullDiskIsNamed) {
   // A limit on the size of files stands for the disk.
   const std::string file = TempPath("full.tide");
   const ReplayRun run = Shell("trap '' XFSZ; ulimit -f 16; '" TIDEPOOL_AGENT_REPLAY "' " +
-                        std::string(kSmall) + "--nvme-path " + file);
+                              std::string(kSmall) + "--nvme-path " + file);
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr(file));
   std::filesystem::remove(file);

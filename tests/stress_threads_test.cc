@@ -124,12 +124,18 @@ class Sessions {
     Verify(session);
     Work(session);
     switch (Pick(8)) {
-      case 0: break;  // goes on running
+      case 0:
+        break;  // goes on running
       case 1:
-      case 2: EXPECT_EQ(session.sequence.Pause({}), Outcome::kOk); break;
+      case 2:
+        EXPECT_EQ(session.sequence.Pause({}), Outcome::kOk);
+        break;
       case 3:
-      case 4: EXPECT_EQ(session.sequence.Preempt(PreemptMode::kOffload), Outcome::kOk); break;
-      default: return End(session, reaper);
+      case 4:
+        EXPECT_EQ(session.sequence.Preempt(PreemptMode::kOffload), Outcome::kOk);
+        break;
+      default:
+        return End(session, reaper);
     }
   }
   [[nodiscard]] std::uint64_t verified() const { return verified_; }
@@ -191,19 +197,19 @@ class Sessions {
   }
 
   void Verify(Session& session) {
-    ForEachToken(session, 0, session.sequence.committed(), [](std::uint64_t* at, std::uint64_t want) {
-      for (std::size_t i = 0; i < kTokenBytes / 8; i += 16) ASSERT_EQ(at[i], want);
-    });
+    ForEachToken(session, 0, session.sequence.committed(),
+                 [](std::uint64_t* at, std::uint64_t want) {
+                   for (std::size_t i = 0; i < kTokenBytes / 8; i += 16) ASSERT_EQ(at[i], want);
+                 });
     verified_ += session.sequence.committed();
   }
 
   void Work(Session& session) {
     const auto length = static_cast<std::uint32_t>(session.text.tokens.size());
     if (session.sequence.tokens() != length) return;
-    ForEachToken(session, session.sequence.committed(), length,
-                 [](std::uint64_t* at, std::uint64_t value) {
-                   std::fill_n(at, kTokenBytes / 8, value);
-                 });
+    ForEachToken(
+        session, session.sequence.committed(), length,
+        [](std::uint64_t* at, std::uint64_t value) { std::fill_n(at, kTokenBytes / 8, value); });
     EXPECT_EQ(session.sequence.Commit(length, Fence::Done()), Outcome::kOk);
   }
 

@@ -395,7 +395,8 @@ class ManagerCore {
   std::uint32_t layers_ = 1;
   std::uint64_t block_bytes_ = 0;
   std::uint32_t table_capacity_ = 0;
-  std::array<std::uint32_t, kMaxTiers> size_goal_{};  // usable slots once Resize has come to its end
+  std::array<std::uint32_t, kMaxTiers>
+      size_goal_{};  // usable slots once Resize has come to its end
   bool inline_work_ = true;
   std::uint64_t epoch_ = 0;
 

@@ -310,9 +310,8 @@ void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, 
     return;
   }
   // No step has touched what is still being loaded: that is let go of at once.
-  const auto loading = std::stable_partition(blocks.begin(), blocks.end(), [&](BlockId b) {
-    return pool_->phase(b) != Phase::kReuse;
-  });
+  const auto loading = std::stable_partition(
+      blocks.begin(), blocks.end(), [&](BlockId b) { return pool_->phase(b) != Phase::kReuse; });
   const std::vector<BlockId> cancelled(loading, blocks.end());
   blocks.erase(loading, blocks.end());
   if (!cancelled.empty()) ReleaseNow(cancelled, action);

@@ -39,13 +39,20 @@ ModelConfig Config(std::string name, std::vector<std::uint32_t> slots) {
 
 std::vector<ModelConfig> Configs() {
   std::vector<ModelConfig> configs = {
-      Config("OneTier", {12}),           Config("OneTierTiny", {3}),
-      Config("OneTierEvents", {24}),     Config("OneTierTokens", {40}),
-      Config("OneTierQueued", {16}),     Config("OneTierQuotas", {14}),
-      Config("TwoTiers", {10, 16}),      Config("TwoTiersTiny", {3, 2}),
-      Config("TwoTiersQueued", {16, 8}), Config("TwoTiersRecompute", {12, 10}),
-      Config("TwoTiersQuotas", {16, 12}), Config("TwoTiersEvents", {12, 12}),
-      Config("ThreeTiers", {8, 6, 20}),  Config("ThreeTiersLarge", {64, 48, 128}),
+      Config("OneTier", {12}),
+      Config("OneTierTiny", {3}),
+      Config("OneTierEvents", {24}),
+      Config("OneTierTokens", {40}),
+      Config("OneTierQueued", {16}),
+      Config("OneTierQuotas", {14}),
+      Config("TwoTiers", {10, 16}),
+      Config("TwoTiersTiny", {3, 2}),
+      Config("TwoTiersQueued", {16, 8}),
+      Config("TwoTiersRecompute", {12, 10}),
+      Config("TwoTiersQuotas", {16, 12}),
+      Config("TwoTiersEvents", {12, 12}),
+      Config("ThreeTiers", {8, 6, 20}),
+      Config("ThreeTiersLarge", {64, 48, 128}),
       Config("ThreeTiersEvents", {10, 8, 16}),
       Config("ThreeTiersTokens", {20, 20, 20}),
   };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -41,6 +42,15 @@ std::string ToString(const ModelOp& op) {
   std::string text(kOpNames[static_cast<std::size_t>(op.kind)]);
   for (const std::uint32_t arg : op.arg) text += ' ' + std::to_string(arg);
   return text;
+}
+
+bool FromString(const std::string& line, ModelOp* op) {
+  std::istringstream in(line);
+  std::string name;
+  in >> name >> op->arg[0] >> op->arg[1] >> op->arg[2] >> op->arg[3];
+  const auto at = std::find(kOpNames.begin(), kOpNames.end(), name);
+  op->kind = static_cast<ModelOpKind>(at - kOpNames.begin());
+  return at != kOpNames.end() && !in.fail();
 }
 
 /// One step of a sequence as the device runs it: reads what was there, writes what follows.
@@ -193,9 +203,10 @@ ModelWorld::State ModelWorld::Look() const {
           ++c.state.dead;
           return;
         }
-        c.state.seen[space][pool.digest(block)] = {.tiers = pool.valid_mask(block),
-                                    .pending = pool.Has(block, word::kPending),
-                                    .loading = pool.copy(block, kHbmTier) == CopyState::kWriting};
+        c.state.seen[space][pool.digest(block)] = {
+            .tiers = pool.valid_mask(block),
+            .pending = pool.Has(block, word::kPending),
+            .loading = pool.copy(block, kHbmTier) == CopyState::kWriting};
       },
       &context);
   return state;
@@ -450,9 +461,11 @@ std::set<std::uint32_t> ModelWorld::LoadingSlots(const Live& live) const {
   const BlockPool& pool = manager_->pool();
   for (std::uint32_t b = 0; b < pool.capacity(); ++b) {
     const BlockId block(b);
-    if (pool.copy(block, kHbmTier) != CopyState::kWriting || pool.phase(block) != Phase::kReuse) continue;
+    if (pool.copy(block, kHbmTier) != CopyState::kWriting || pool.phase(block) != Phase::kReuse)
+      continue;
     const std::uint32_t slot = pool.slot(block, kHbmTier).value();
-    if (std::find(live.model.slots.begin(), live.model.slots.end(), slot) != live.model.slots.end()) {
+    if (std::find(live.model.slots.begin(), live.model.slots.end(), slot) !=
+        live.model.slots.end()) {
       loading.insert(slot);
     }
   }

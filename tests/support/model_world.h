@@ -84,6 +84,8 @@ struct ModelOp {
   std::array<std::uint32_t, 4> arg{};
 };
 [[nodiscard]] std::string ToString(const ModelOp& op);
+/// What ToString wrote; false if it is no operation.
+bool FromString(const std::string& line, ModelOp* op);
 
 /// What the operations have achieved, to see that a run was not an idle one.
 struct ModelTally {
@@ -202,7 +204,7 @@ class ModelWorld final : private Observer {
 
   std::vector<NamespaceId> namespaces_;               // by space
   std::vector<std::array<Quota, kMaxTiers>> quotas_;  // by space
-  std::uint32_t hbm_slots_ = 0;  // usable ones, or what Resize aims at
+  std::uint32_t hbm_slots_ = 0;                       // usable ones, or what Resize aims at
   std::vector<std::unique_ptr<Live>> live_;
   std::uint32_t next_live_ = 1;
   std::map<TimelineId, std::uint64_t> launched_;

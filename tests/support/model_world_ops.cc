@@ -459,7 +459,8 @@ void ModelWorld::CompleteStep(const ModelOp& op) {
                          "CompleteStep backwards");
   }
   const std::uint64_t launched = launched_[timeline];
-  const std::uint64_t step = op.arg[3] % 3 != 0 ? launched : done + op.arg[2] % (launched - done + 1);
+  const std::uint64_t step =
+      op.arg[3] % 3 != 0 ? launched : done + op.arg[2] % (launched - done + 1);
   device_.RunTo({timeline, step});
   reference_.CompleteStep(timeline, step);
   ExpectOutcome(manager_->CompleteStep(timeline, step), Outcome::kOk, "CompleteStep");
@@ -518,7 +519,7 @@ void ModelWorld::Resize(const ModelOp& op) {
   if (!config_.resize) return;
   const auto tier = static_cast<TierIndex>(op.arg[0] % config_.slots.size());
   const std::uint32_t most = config_.slots[tier] - (tier == 0 && config_.null_slot ? 1 : 0);
-  const std::uint32_t slots = op.arg[1] % 4 != 0   ? most
+  const std::uint32_t slots = op.arg[1] % 4 != 0    ? most
                               : op.arg[1] % 32 != 0 ? most - op.arg[2] % (most / 2 + 1)
                                                     : op.arg[2] % (most + 1);
   const Status status = manager_->Resize(tier, slots);
