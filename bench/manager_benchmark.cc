@@ -96,19 +96,29 @@ BENCHMARK(HoldRelease)->Name("hold_release")->Arg(512);
 // --- admit_finish/8192/7168: a prompt of which so much is cached, from tokens. Items: prompts. ---
 //
 // Free slots, no observer, no session. Working set: 2,000 prompts, 65 MB, against 25 MB of cached
-// tokens. With `commit` the tokens behind the hit are also committed and published, and the pool,
-// which has room for 512 such prompts, gives up as many blocks of earlier ones.
+// tokens. With `commit` the tokens behind the hit are also committed and published, and as many
+// blocks of the last lap are dropped for them: the pool has room for one lap.
 template <bool commit>
 void AdmitFinish(benchmark::State& state) {
   const auto length = static_cast<std::uint32_t>(state.range(0));
   const auto cached = static_cast<std::uint32_t>(state.range(1));
   const std::uint32_t fresh = (length - cached) / kBlockTokens;
-  const std::uint32_t slots[] = {BlocksOf(kPrompts, cached) + 512 * fresh};
+  const std::uint32_t slots[] = {BlocksOf(kPrompts, cached) + (commit ? kPrompts : 1) * fresh};
   const auto manager = MakeManager(slots, length / kBlockTokens);
   std::vector<std::vector<Token>> prompts = Prompts(kPrompts, length);
   for (const std::vector<Token>& p : prompts) Cache(*manager, std::span(p).first(cached));
   std::size_t next = 0;
   std::uint64_t laps = 0;
+  const auto renew = [&] {  // new tokens behind the hits, so that nothing is a duplicate
+    ++laps;
+    for (std::vector<Token>& p : prompts) {
+      for (std::uint32_t i = cached; i < length; i += kBlockTokens) p[i] = static_cast<Token>(laps);
+    }
+  };
+  if (commit) {
+    for (const std::vector<Token>& p : prompts) Cache(*manager, p);
+    renew();
+  }
   for (auto _ : state) {
     Admission a = manager->Admit({.tokens = prompts[next]});
     if (a.ready_tokens != cached) state.SkipWithError("the hit is not what it should be");
@@ -117,11 +127,8 @@ void AdmitFinish(benchmark::State& state) {
     if (++next < prompts.size()) continue;
     next = 0;
     if (!commit) continue;
-    state.PauseTiming();  // new tokens behind the hits, so that nothing is a duplicate
-    ++laps;
-    for (std::vector<Token>& p : prompts) {
-      for (std::uint32_t i = cached; i < length; i += kBlockTokens) p[i] = static_cast<Token>(laps);
-    }
+    state.PauseTiming();
+    renew();
     state.ResumeTiming();
   }
   state.SetItemsProcessed(state.iterations());
@@ -372,11 +379,13 @@ void Metadata(benchmark::State& state) {
     }
     const auto bytes = static_cast<double>(manager->metadata_bytes());
     state.counters["bytes_per_block"] = bytes / manager->index().blocks();
-    state.counters["bytes_per_slot"] = bytes / (double{hbm} + 2 * double{lower});
+    state.counters["bytes_per_slot"] =
+        bytes / (static_cast<double>(hbm) + 2 * static_cast<double>(lower));
     state.counters["index_bytes_per_block"] =
         static_cast<double>(manager->index().MemoryBytes()) / manager->index().blocks();
     state.counters["pool_bytes_per_slot"] =
-        static_cast<double>(manager->pool().MemoryBytes()) / (double{hbm} + 2 * double{lower});
+        static_cast<double>(manager->pool().MemoryBytes()) /
+        (static_cast<double>(hbm) + 2 * static_cast<double>(lower));
   }
 }
 BENCHMARK(Metadata)->Name("metadata")->ArgName("lower_percent")->Arg(0)->Arg(100)->Iterations(1);
