@@ -145,12 +145,12 @@ class FullCleanPool {
  public:
   FullCleanPool(std::uint32_t length, std::uint32_t cached)
       : fresh_((length - cached) / kBlockTokens), prompts_(Prompts(kPromptCount, length)) {
-    const std::uint32_t hbm = BlocksOf(kPromptCount, cached) + kFillers * fresh_;
-    const std::uint32_t slots[] = {hbm, hbm};
+    const std::uint32_t blocks = BlocksOf(kPromptCount, cached) + kFillers * fresh_;
+    const std::uint32_t slots[] = {blocks + 1, blocks};  // one for the token that is never a hit
     manager_ = MakeManager(slots, length / kBlockTokens);
     fillers_.resize(kFillers);
     for (std::uint32_t i = 0; i < kFillers; ++i) {
-      Write({.tokens = fresh_ * kBlockTokens, .own = kPromptCount + i}, fillers_[i]);
+      Write({.tokens = fresh_ * kBlockTokens + 1, .own = kPromptCount + i}, fillers_[i]);
       CacheClean(fillers_[i]);
     }
     for (const std::vector<Token>& p : prompts_) CacheClean(std::span(p).first(cached));
@@ -171,10 +171,9 @@ class FullCleanPool {
 
   /// Brings back up what Run has made leave.
   void Refill() {
-    while (manager_->counts().free != 0) {
-      (void)manager_->Onboard(fillers_[back_]);
+    while (manager_->counts().free > 1) {
+      Cache(*manager_, fillers_[back_]);
       back_ = back_ + 1 < fillers_.size() ? back_ + 1 : 0;
-      manager_->WaitIdle(std::chrono::seconds(10));
     }
   }
 

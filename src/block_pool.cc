@@ -15,7 +15,6 @@
 namespace tidepool {
 namespace {
 
-using internal::AlikePrefix;
 using internal::Numbers;
 using internal::TierSlots;
 
@@ -98,6 +97,11 @@ Outcome NextWord(std::uint32_t word, const BlockPool::Move& move, std::uint32_t*
   const bool held = (*next & word::kHoldMask) != 0;
   return In(move.to, held ? kUnheldPhases : kHeldPhases) ? Outcome::kIllegalTransition
                                                          : Outcome::kOk;
+}
+
+// How many leading blocks take the same edge. One block is the case of appends: no vector set-up.
+std::size_t RunLength(const std::uint32_t* words, std::span<const BlockId> blocks) {
+  return blocks.size() == 1 ? 1 : internal::AlikePrefix(words, blocks, kKeyMask);
 }
 
 // Ids exceed slots by a little, for tombstones; 0 if the options are out of range.
@@ -262,8 +266,7 @@ void BlockPool::FreeBlocks(std::span<const BlockId> blocks) noexcept {
   TierSlots& hbm = impl_->tiers[kHbmTier];
   std::array<std::uint32_t, kBatch> slots;
   while (!blocks.empty()) {
-    const std::size_t alike =
-        AlikePrefix(words_, blocks.first(std::min(blocks.size(), kBatch)), kKeyMask);
+    const std::size_t alike = RunLength(words_, blocks.first(std::min(blocks.size(), kBatch)));
     const std::span<const BlockId> batch = blocks.first(alike);
     assert((word(batch[0]) & kBareMask & ~word::kHbmValid) == 0);
     Account(word(batch[0]), 0, static_cast<std::uint32_t>(alike));
@@ -328,7 +331,7 @@ Outcome BlockPool::Transition(std::span<const BlockId> blocks, const Move& move,
   if (changed != nullptr) changed->clear();
   if (move.hold < -1 || move.hold > 1) return Outcome::kInvalidArgument;
   if (blocks.empty()) return Outcome::kOk;
-  const std::span<const BlockId> first = blocks.first(AlikePrefix(words_, blocks, kKeyMask));
+  const std::span<const BlockId> first = blocks.first(RunLength(words_, blocks));
   std::uint32_t new_word = 0;
   Outcome outcome = CheckRun(first, move, &new_word);
   if (outcome != Outcome::kOk) return outcome;
@@ -344,7 +347,7 @@ Outcome BlockPool::TransitionMixed(std::span<const BlockId> blocks, const Move& 
                                    std::vector<BlockId>* changed) noexcept {
   std::uint32_t new_word = 0;
   const auto run_at = [&](std::size_t i) {
-    return blocks.subspan(i, AlikePrefix(words_, blocks.subspan(i), kKeyMask));
+    return blocks.subspan(i, RunLength(words_, blocks.subspan(i)));
   };
   for (std::size_t i = 0; i < blocks.size();) {
     const std::span<const BlockId> run = run_at(i);

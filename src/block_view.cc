@@ -40,6 +40,8 @@ std::size_t BlockView::SameTailPriority(std::span<const BlockId> blocks) const n
   return pool_->AlikeTail(blocks, word::kClassMask);
 }
 
-void BlockView::Prefetch(BlockId block) const noexcept { pool_->Prefetch(block); }
+void BlockView::Prefetch(BlockId block, TierIndex tier) const noexcept {
+  pool_->Prefetch(block, tier);
+}
 
 }  // namespace tidepool

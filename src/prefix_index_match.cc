@@ -178,12 +178,18 @@ void PrefixIndex::Impl::OfferPartial(const MatchQuery& query, Place at, MatchRes
   const Node& node = nodes[at.node];
   const BlockId b = Id(node, at.offset);
   if (ContentOf(node, b) != nullptr || VisibleTier(node, at.offset, query) == kAbsentZone) return;
+  if (query.partial_ready && (!pool->Has(b, word::kHbmValid) || pool->Has(b, word::kPending))) {
+    return;
+  }
   const std::size_t begin = result.blocks.size() * std::size_t{block_tokens};
   const auto limit =
       static_cast<std::uint32_t>(std::min<std::size_t>(query.tokens.size() - begin, block_tokens));
   const std::uint32_t common = CommonTokens(pool->tokens(b), query.tokens.data() + begin, limit);
-  if (common <= result.partial_tokens) return;
-  result.partial = Id(node, at.offset, query.group);
+  const BlockId partial = Id(node, at.offset, query.group);
+  // Of equals the same one every time: the order of siblings is not part of the answer.
+  if (common < result.partial_tokens || common == 0) return;
+  if (common == result.partial_tokens && partial > result.partial) return;
+  result.partial = partial;
   result.partial_tokens = common;
 }
 

@@ -126,11 +126,18 @@ std::string TiersName(const testing::TestParamInfo<std::array<double, kTiers>>& 
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, ReplayOracle,
-                         testing::Values(std::array<double, kTiers>{100, 0, 0},
-                                         std::array<double, kTiers>{30, 0, 0},
-                                         std::array<double, kTiers>{15, 0, 50}),
-                         TiersName);
+INSTANTIATE_TEST_SUITE_P(
+    Tiers, ReplayOracle,
+    testing::Values(std::array<double, kTiers>{100, 0, 0}, std::array<double, kTiers>{30, 0, 0},
+                    std::array<double, kTiers>{15, 30, 0}, std::array<double, kTiers>{15, 0, 50},
+                    std::array<double, kTiers>{10, 20, 70}, std::array<double, kTiers>{12, 15, 25},
+                    std::array<double, kTiers>{20, 8, 40}),
+    TiersName);
+
+TEST(ReplayOracleFiles, LockstepOnADisk) {
+  const Trace trace = SmallTrace(9, 12);
+  ExpectEqual(trace, Percent(trace, {10, 20, 70}), FileKind::kDisk);
+}
 
 TEST(ReplayTurns, OverlappingSessionsReadRightBytes) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
@@ -143,6 +150,10 @@ TEST(ReplayTurns, OverlappingSessionsReadRightBytes) {
     EXPECT_EQ(result->requests, trace.requests.size());
     EXPECT_GT(result->resumed, 0u);
     EXPECT_GT(result->stalls, 0u);
+    for (const TierResult& tier : result->tiers) EXPECT_GT(tier.hit_tokens, 0u);
+    std::uint64_t sum = result->recomputed_tokens;
+    for (const TierResult& tier : result->tiers) sum += tier.hit_tokens;
+    EXPECT_EQ(sum, result->prompt_tokens);
   }
 }
 
@@ -178,6 +189,23 @@ TEST(ReplayTurns, TurnsLargerThanHbmAreClippedAndCounted) {
   EXPECT_EQ(result->clipped_requests, requests);
   EXPECT_EQ(result->clipped_blocks, blocks);
   EXPECT_EQ(result->mismatches, 0u);
+}
+
+// The check of the whole: real sessions, all tiers in use, exact to the block.
+TEST(ReplayOracleFiles, AgenticSmall) {
+  if (replay_files::TraceDirectory().empty()) {
+    GTEST_SKIP() << "TIDEPOOL_TRACES names no directory with traces";
+  }
+#ifndef NDEBUG
+  GTEST_SKIP() << "5 million blocks: only in optimised builds";
+#endif
+  const auto trace = replay_files::Load("agentic_small.ttrace");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  CommandLine command_line;
+  command_line.hbm.value = 10, command_line.dram.value = 20, command_line.nvme.value = 70;
+  const auto options = MakeReplayOptions(command_line, *trace);
+  ASSERT_TRUE(options.ok()) << options.status();
+  ExpectEqual(*trace, options->tier_blocks);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "random.h"
@@ -129,6 +130,7 @@ Status TurnServer::Create() {
   tidepool::HostEngineOptions engine;
   engine.file_io = *std::move(file_io);
   o.engine = tidepool::MakeHostEngine(std::move(engine));
+  engine_ = o.engine.get();
   result_.transfers = "host memory only";
   if (tier_of_.size() > 1) result_.transfers = o.engine->Describe();
   o.clock = &clock_;
@@ -443,8 +445,32 @@ Status TurnServer::End(std::uint32_t request) {
 }
 
 Status TurnServer::Drain() {
-  if (manager_->WaitIdle(kTransferTimeout)) return absl::OkStatus();
+  const bool lockstep = options_.pace == Pace::kLockstep;
+  if (lockstep ? DrainByRounds() : manager_->WaitIdle(kTransferTimeout)) return absl::OkStatus();
   return absl::DeadlineExceededError("transfers do not finish: " + manager_->DescribeTransfers());
+}
+
+/// As WaitIdle, but the manager is asked to go on only when every copy has ended: its next decision
+/// then depends on what was copied, not on how fast.
+bool TurnServer::DrainByRounds() {
+  const auto end = std::chrono::steady_clock::now() + kTransferTimeout;
+  while (true) {
+    while (QueuedBytes() != 0) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+    manager_->Poll();
+    if (manager_->table_sizes().transfers == 0) return true;
+  }
+}
+
+std::uint64_t TurnServer::QueuedBytes() const {
+  std::uint64_t bytes = 0;
+  const auto tiers = static_cast<tidepool::TierIndex>(tier_of_.size());
+  for (tidepool::TierIndex from = 0; from < tiers; ++from) {
+    for (tidepool::TierIndex to = 0; to < tiers; ++to) bytes += engine_->QueuedBytes(from, to);
+  }
+  return bytes;
 }
 
 Status TurnServer::Summarize() {

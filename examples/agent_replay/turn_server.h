@@ -90,6 +90,8 @@ class TurnServer {
   }
   void BuildPrompt(const Session& session);
   [[nodiscard]] std::uint64_t Activity() const;
+  bool DrainByRounds();
+  [[nodiscard]] std::uint64_t QueuedBytes() const;
 
   tidepool::Outcome TryPlace(Session& session);
   tidepool::Outcome AdmitTurn(Session& session);
@@ -120,6 +122,7 @@ class TurnServer {
   std::uint64_t layer_bytes_ = 0;
   std::vector<std::size_t> tier_of_;  // the manager's tier -> ours
   ReplayClock clock_;
+  tidepool::TransferEngine* engine_ = nullptr;  // the manager's
   std::unique_ptr<tidepool::KvCacheManager> manager_;
   std::vector<Session> sessions_;  // declared after it: their handles end first
   std::uint64_t step_ = 0;

@@ -185,9 +185,10 @@ class TIDEPOOL_EXPORT BlockPool {
   /// REQUIRES: not empty.
   [[nodiscard]] std::size_t AlikeTail(std::span<const BlockId> blocks,
                                       std::uint32_t mask) const noexcept;
-  void Prefetch(BlockId b) const noexcept {
+  /// Fetches what Evictable(b, tier) reads.
+  void Prefetch(BlockId b, TierIndex tier) const noexcept {
     __builtin_prefetch(&words_[b.value()]);
-    __builtin_prefetch(&records_[b.value()]);
+    if (tier != kHbmTier) __builtin_prefetch(&records_[b.value()]);
   }
 
   // --- Ids and slots. ---

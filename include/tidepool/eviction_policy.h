@@ -58,8 +58,8 @@ class TIDEPOOL_EXPORT BlockView {
   /// REQUIRES: not empty.
   [[nodiscard]] std::size_t SameTailPriority(std::span<const BlockId> blocks) const noexcept;
 
-  /// Cache hints for policies that walk long candidate lists.
-  void Prefetch(BlockId block) const noexcept;
+  /// Fetches what Evictable(block, tier) will read, for policies that walk long candidate lists.
+  void Prefetch(BlockId block, TierIndex tier) const noexcept;
 
  private:
   const BlockPool* pool_;

@@ -48,6 +48,7 @@ void ManagerCore::Match(const AdmitRequest& request, std::uint32_t ns, std::uint
                  .content = request.content,
                  .timeline = request.timeline,
                  .partial_tail = partial,
+                 .partial_ready = partial,
                  .report_holes = false,
                  .max_blocks = max_blocks},
                 match);
@@ -59,7 +60,7 @@ void ManagerCore::Classify(AdmitPlan& plan) const {
   plan.matched = static_cast<std::uint32_t>(m.blocks.size());
   if (m.segments.size() == 1 && m.segments[0].tier == kHbmTier &&
       m.segments[0].count == plan.matched) {
-    plan.ready.assign(m.blocks.begin(), m.blocks.end());
+    AppendIds(plan.ready, m.blocks);
     return;
   }
   for (const BlockId b : m.blocks) {
@@ -84,8 +85,7 @@ void ManagerCore::PlanAdmission(const AdmitRequest& request, std::uint32_t ns, A
   Match(request, ns, (length - 1) / block_tokens_, options_.match_partial_tail, plan.match);
   Classify(plan);
   const BlockId partial = plan.match.partial;
-  if (partial.valid() && pool_->copy(partial, kHbmTier) == CopyState::kValid &&
-      !pool_->Has(partial, word::kPending) && CanQueueCopy(partial)) {
+  if (partial.valid() && CanQueueCopy(partial)) {
     const std::uint32_t left = length - 1 - plan.matched * block_tokens_;
     plan.partial_tokens = std::min(plan.match.partial_tokens, left);
   }
@@ -235,6 +235,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
 // Holds what the plan matched, in prefix order, and starts the loads.
 void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
   for (const BlockId b : plan.ready) {  // rescued from a write-back that is still running
+    if (active_transfers_ == 0) break;
     if (!pool_->Has(b, word::kChosen) || pool_->phase(b) != Phase::kOffloaded) continue;
     Unchoose({&b, 1}, kHbmTier);
     ++stats_.rescued;
@@ -256,8 +257,8 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
     for (const BlockId b : plan.join) seq.loads.push_back(pool_->ref(b));
   }
   if (!plan.load.empty()) StartLoads(plan.load, &seq);
-  seq.blocks.assign(plan.match.blocks.begin(), plan.match.blocks.end());
-  if (!plan.kept.empty()) seq.blocks.insert(seq.blocks.end(), plan.kept.begin(), plan.kept.end());
+  AppendIds(seq.blocks, plan.match.blocks);
+  AppendIds(seq.blocks, plan.kept);
   if (!plan.join.empty() || !plan.load.empty()) {  // back into prefix order
     seq.loads.clear();
     for (const BlockId b : seq.blocks) {

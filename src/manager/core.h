@@ -10,6 +10,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -44,6 +45,14 @@ struct Control {
 const void* ThisThread() noexcept;
 
 inline constexpr std::uint32_t kNone = 0xffffffffu;
+
+/// Appends ids as bytes: std::vector copies types with a default value one by one.
+inline void AppendIds(std::vector<BlockId>& to, std::span<const BlockId> ids) {
+  if (ids.empty()) return;
+  const std::size_t size = to.size();
+  to.resize(size + ids.size());
+  std::memcpy(static_cast<void*>(to.data() + size), ids.data(), ids.size_bytes());
+}
 
 enum class SequenceState : std::uint8_t { kFree, kRunning, kPaused };
 
@@ -310,6 +319,8 @@ class ManagerCore {
   // publish.cc
   void ActivateCommitted(SequenceData& seq, std::uint32_t from, std::uint32_t to);
   void PublishCommitted(SequenceData& seq, Fence fence);
+  std::uint32_t PlainRun(const SequenceData& seq, std::uint32_t from,
+                         std::uint32_t end) const noexcept;
   bool InCurrentTree(const SequenceData& seq) const noexcept {
     return seq.epoch == epoch_ && seq.root_version == namespaces_[seq.ns.value()].root_version;
   }
@@ -353,7 +364,10 @@ class ManagerCore {
   bool AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns);
   void CommitCopy(BlockId block, TierIndex tier);
   SlotId DetachCopy(BlockId block, TierIndex tier, bool quarantine = false);
-  void NotifyCopy(BlockId block, TierIndex tier, CopyState state);
+  void NotifyCopies(std::span<const BlockId> blocks, TierIndex tier, CopyState state);
+  void NotifyCopy(BlockId block, TierIndex tier, CopyState state) {
+    NotifyCopies({&block, 1}, tier, state);
+  }
   void DropLowerCopies(BlockId block);
   void OwnSlots(std::span<const BlockId> blocks, std::uint32_t ns, bool overwritten);
   void ForgetCopies(BlockId destination);

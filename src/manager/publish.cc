@@ -88,6 +88,15 @@ bool ManagerCore::RecoverCursor(SequenceData& seq) {
   return true;
 }
 
+// How many of the blocks [from, end) are neither published by a fork nor have content.
+std::uint32_t ManagerCore::PlainRun(const SequenceData& seq, std::uint32_t from,
+                                    std::uint32_t end) const noexcept {
+  if (!seq.content.empty()) return 0;
+  std::uint32_t i = from;
+  while (i < end && !pool_->Has(seq.blocks[i], word::kPublished | word::kAbandoned)) ++i;
+  return i - from;
+}
+
 void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
   if (!InCurrentTree(seq) || !RecoverCursor(seq)) {
     seq.publish = false;
@@ -100,7 +109,25 @@ void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
   scratch_.clear();
   revived_.clear();
   const std::uint32_t end = seq.committed / block_tokens_;
+  const auto tokens = [&](std::uint32_t block, std::uint32_t blocks) {
+    return std::span<const Token>(seq.tokens)
+        .subspan(std::size_t{block} * block_tokens_, std::size_t{blocks} * block_tokens_);
+  };
+  std::uint32_t plain_end = 0;
   for (std::uint32_t i = seq.publish_blocks; i < end; ++i) {
+    if (plain_end <= i) plain_end = i + PlainRun(seq, i, end);
+    if (plain_end > i + 1) {  // the common case: a run that just grows
+      const std::uint32_t plain = plain_end - i;
+      const auto run = std::span<const BlockId>(seq.blocks).subspan(i, plain);
+      const std::uint32_t taken = index_->Extend(cursor, {.blocks = run,
+                                                          .tokens = tokens(i, plain),
+                                                          .pending = pending,
+                                                          .timeline = seq.timeline,
+                                                          .may_extend_claimed = own_claim});
+      AppendIds(scratch_, run.first(taken));
+      i += taken;
+      if (i == end) break;
+    }
     const BlockId b = seq.blocks[i];
     if (pool_->Has(b, word::kPublished)) {  // a fork published it
       cursor.last = b;
@@ -109,7 +136,7 @@ void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
     const PublishResult result = index_->Publish(
         cursor,
         {.blocks = {&b, 1},
-         .tokens = std::span(seq.tokens).subspan(std::size_t{i} * block_tokens_, block_tokens_),
+         .tokens = tokens(i, 1),
          .content = ContentOf(seq, i),
          .pending = pending,
          .timeline = seq.timeline,

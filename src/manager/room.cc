@@ -331,7 +331,8 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
     ((pool_->valid_mask(b) & ~(1u << tier)) != 0 ? demoted_ : dropped_).push_back(b);
   }
   stats_.evicted[tier] += blocks.size();
-  Unchoose(blocks, tier);
+  // The index counts them as gone already, and is told about the real thing below.
+  for (const BlockId b : blocks) pool_->ClearFlag(b, word::kChosen);
   if (!demoted_.empty()) {
     if (tier == kHbmTier) {
       pool_->Transition(demoted_, {.to = Phase::kOffloaded,
@@ -344,8 +345,8 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
       LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
       DetachCopy(b, tier);
       if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
-      if (tiers_ > 1) NotifyCopy(b, tier, CopyState::kAbsent);
     }
+    NotifyCopies(demoted_, tier, CopyState::kAbsent);
   }
   if (dropped_.empty()) return;
   stats_.dropped_blocks += dropped_.size();

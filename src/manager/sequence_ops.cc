@@ -281,10 +281,13 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
   std::vector<BlockId> keep;
   std::vector<BlockId> rest;
   const std::uint32_t first = std::max(position, seq.dropped);
-  for (std::uint32_t i = first; i < seq.blocks.size(); ++i) {
+  const auto last = static_cast<std::uint32_t>(seq.blocks.size());
+  const std::uint32_t may_keep =
+      action == TailAction::kFree ? last : std::clamp(seq.publish_blocks, first, last);
+  AppendIds(rest, std::span(seq.blocks).subspan(first, may_keep - first));
+  for (std::uint32_t i = may_keep; i < last; ++i) {
     const BlockId b = seq.blocks[i];
-    const bool kept = action != TailAction::kFree && !pool_->Has(b, word::kPublished) &&
-                      i >= seq.publish_blocks && i < BlocksFor(seq.committed) &&
+    const bool kept = !pool_->Has(b, word::kPublished) && i < BlocksFor(seq.committed) &&
                       pool_->phase(b) == Phase::kActive;
     (kept ? keep : rest).push_back(b);
     if (kept) seq.kept.push_back({i, pool_->ref(b)});
@@ -323,20 +326,16 @@ void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, 
 }
 
 void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action) {
-  std::size_t begin = 0;
-  while (begin < blocks.size()) {  // maximal spans of the same kind
-    const auto kind = [&](BlockId b) {
-      if (!pool_->Has(b, word::kPublished)) return 0;
-      return pool_->phase(b) == Phase::kReuse ? 1 : 2;
-    };
-    const int first = kind(blocks[begin]);
-    std::size_t end = begin + 1;
-    while (end < blocks.size() && kind(blocks[end]) == first) ++end;
-    const auto span = blocks.subspan(begin, end - begin);
-    if (first == 2) {
-      ReleasePublished(span);
-    } else if (first == 1) {
-      ReleaseLoading(span);
+  while (!blocks.empty()) {  // maximal spans of the same kind, tails first
+    const std::size_t alike = pool_->AlikeTail(blocks, word::kPublished | word::kPhaseMask);
+    const auto span = blocks.last(alike);
+    blocks = blocks.first(blocks.size() - alike);
+    if (pool_->Has(span[0], word::kPublished)) {
+      if (pool_->phase(span[0]) == Phase::kReuse) {
+        ReleaseLoading(span);
+      } else {
+        ReleasePublished(span);
+      }
     } else if (action == TailAction::kFree && std::all_of(span.begin(), span.end(), [&](BlockId b) {
                  return pool_->holds(b) == 1 && pool_->pins(b) == 0 &&
                         pool_->phase(b) != Phase::kReuse;
@@ -346,7 +345,6 @@ void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action)
     } else {
       for (const BlockId b : span) ReleasePrivate(b, action);
     }
-    begin = end;
   }
 }
 
@@ -420,6 +418,15 @@ void ManagerCore::FreePrivate(BlockId block) {
 // Private blocks in no phase: their slots and ids go back.
 void ManagerCore::Discard(std::span<const BlockId> blocks) {
   policies_[kHbmTier]->OnEvicted(blocks, EvictReason::kReleased);
+  const bool plain = !quotas_ && device_zeros_.empty() &&
+                     std::all_of(blocks.begin(), blocks.end(), [&](BlockId b) {
+                       return pool_->slot(b, kHbmTier).valid() &&
+                              ((pool_->valid_mask(b) | pool_->writing_mask(b)) & ~1u) == 0;
+                     });
+  if (plain) {
+    pool_->FreeBlocks(blocks);
+    return;
+  }
   for (const BlockId b : blocks) {
     const std::uint32_t copies = pool_->valid_mask(b) | pool_->writing_mask(b);
     for (TierIndex t = 0; t < tiers_; ++t) {

@@ -264,6 +264,7 @@ void ManagerCore::CompleteCopyDown(Transfer& t, bool ok) {
 void ManagerCore::ReleaseCopied() {
   if (copied_.empty()) return;
   std::vector<std::pair<BlockRef, TierIndex>> waiting;
+  std::vector<std::pair<BlockRef, TierIndex>> stays;
   waiting.swap(copied_);
   for (bool progress = true; progress && !waiting.empty();) {
     progress = false;
@@ -273,11 +274,12 @@ void ManagerCore::ReleaseCopied() {
       const BlockId b = ref.block;
       if (!pool_->alive(ref)) continue;
       const bool leaving =
-          pool_->Has(b, word::kChosen) && pool_->pins(b) == 0 &&
+          pool_->Has(b, word::kChosen) &&
           (tier == kHbmTier ? pool_->phase(b) == Phase::kOffloaded && pool_->holds(b) == 0
                             : pool_->copy(b, tier) == CopyState::kValid);
-      if (!leaving) {  // rescued meanwhile, or on its way up again
-        if (tier != kHbmTier && pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, tier);
+      if (!leaving) continue;  // rescued meanwhile
+      if (pool_->pins(b) != 0) {  // a load or a device copy reads it
+        stays.push_back(*it);
         continue;
       }
       if (pool_->Has(b, word::kPublished) && !options_.tiers[tier].holes_allowed &&
@@ -290,7 +292,8 @@ void ManagerCore::ReleaseCopied() {
     }
     waiting.assign(next.rbegin(), next.rend());
   }
-  for (const auto& [ref, tier] : waiting) {  // something below came back: it stays, clean
+  stays.insert(stays.end(), waiting.begin(), waiting.end());  // something below came back
+  for (const auto& [ref, tier] : stays) {                     // it is clean now
     Unchoose({&ref.block, 1}, tier);
     if (tier == kHbmTier) {
       pool_->Transition({&ref.block, 1}, {.to = Phase::kIdle, .cause = Cause::kReprieve});

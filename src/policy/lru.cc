@@ -53,7 +53,7 @@ class LruPolicy final : public EvictionPolicy {
       victims.push_back(b);
       return victims.size() == wanted ? RecencyLog::Verdict::kStop : RecencyLog::Verdict::kKeep;
     };
-    const auto prefetch = [this](BlockId b) { view_.Prefetch(b); };
+    const auto prefetch = [this](BlockId b) { view_.Prefetch(b, tier_); };
     for (std::uint32_t queue = 0; queue < kPriorityCount; ++queue) {
       if (!log_.Scan(queue, visit, prefetch)) return;
     }

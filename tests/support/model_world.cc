@@ -109,6 +109,12 @@ ModelWorld::~ModelWorld() {
   for (auto& live : live_) live->handle = Sequence();
 }
 
+ModelTally ModelWorld::tally() const {
+  ModelTally tally = tally_;
+  tally.stats = manager_->stats();
+  return tally;
+}
+
 void ModelWorld::Fail(const std::string& what) {
   if (failure_.empty()) failure_ = "step " + Num(steps_) + ": " + what;
 }

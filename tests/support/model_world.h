@@ -90,7 +90,8 @@ bool FromString(const std::string& line, ModelOp* op);
 /// What the operations have achieved, to see that a run was not an idle one.
 struct ModelTally {
   std::uint64_t granted = 0, busy = 0, never_fits = 0, resumed = 0, hit_tokens = 0, exact = 0,
-                loads_ready = 0, loads_failed = 0, verified_cells = 0, fit_agreed = 0;
+                loads_ready = 0, loads_failed = 0, verified_cells = 0;
+  ManagerStats stats;
 };
 
 class ModelWorld final : private Observer {
@@ -103,8 +104,7 @@ class ModelWorld final : private Observer {
   void WindDown();
   /// The first thing that went wrong, or empty.
   [[nodiscard]] const std::string& failure() const { return failure_; }
-  [[nodiscard]] const ModelTally& tally() const { return tally_; }
-  [[nodiscard]] const ManagerStats& stats() const { return manager_->stats(); }
+  [[nodiscard]] ModelTally tally() const;
 
  private:
   struct Live {

@@ -225,9 +225,7 @@ void ModelWorld::Probe(const ModelOp& op) {
   Expect(first.fit == second.fit && first.tokens == second.tokens &&
              first.fresh_blocks == second.fresh_blocks && first.segments == second.segments,
          "a second Probe differs from the first");
-  const State after = Look();
-  Expect(after.seen == before.seen && (after.counts == before.counts || before.dead != 0),
-         "Probe changed something");
+  CheckRefused(before, "Probe");
 }
 
 // --- A running sequence. --------------------------------------------------------------------
@@ -470,7 +468,7 @@ void ModelWorld::CompleteStep(const ModelOp& op) {
 
 void ModelWorld::Evict(const ModelOp& op) {
   const auto tier = static_cast<TierIndex>(op.arg[0] % config_.slots.size());
-  const std::uint32_t n = op.arg[1] % 4 == 0 ? 1000 : op.arg[2] % 4;
+  const std::uint32_t n = op.arg[1] % 16 == 0 ? 1000 : op.arg[2] % 4;
   const std::uint32_t before = manager_->used_slots(tier);
   const std::uint32_t held = manager_->counts().held;
   const std::uint32_t evicted = manager_->Evict(tier, n);

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/recording_policy.h"
 #include "tidepool/kv_cache_manager.h"
 #include "tidepool/testing/fake_transfer_engine.h"
 #include "tidepool/testing/manual_clock.h"
@@ -39,15 +40,7 @@ inline constexpr TierIndex kLowerTier = 1;
 [[nodiscard]] std::string ToString(const PoolCounts& counts);
 [[nodiscard]] TimePoint AtSecond(std::int64_t seconds);
 
-/// What an outer policy saw; see RecordingPolicy.
-struct PolicyRecord {
-  std::uint32_t selections = 0;  ///< calls of SelectVictims
-  std::uint32_t named = 0;       ///< victims named in all of them
-  bool heads_first = false;      ///< name every candidate, in the opposite order
-};
-/// LRU behind a wrapper that counts, or misbehaves. `record` outlives the policy.
-[[nodiscard]] std::unique_ptr<EvictionPolicy> MakeRecordingPolicy(PolicyRecord* record);
-/// For ScenarioOptions::adjust: such a policy, or any other, on every tier.
+/// For ScenarioOptions::adjust: a recording policy, or any other, on every tier.
 [[nodiscard]] std::function<void(ManagerOptions&)> Recording(PolicyRecord* record);
 [[nodiscard]] std::function<void(ManagerOptions&)> Using(PolicyFactory make_policy);
 

@@ -1,12 +1,15 @@
 // The manager under random operations against the reference model. A failure prints the seed, the
-// step and the shortest log of operations that still fails; TIDEPOOL_MODEL_SEED and
-// TIDEPOOL_MODEL_STEPS replay and lengthen it.
+// step and the shortest log of operations that still fails. TIDEPOOL_MODEL_SEED and
+// TIDEPOOL_MODEL_STEPS replay and lengthen it, TIDEPOOL_MODEL_LOG names a file with a printed log,
+// and with TIDEPOOL_MODEL_FORK a crash counts as a failure.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
+#include <iostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -18,7 +21,7 @@
 namespace tidepool::testing {
 namespace {
 
-constexpr FakeFaults kFaulty = {.fail = 0.05,
+constexpr FakeFaults kFaulty = {.fail = 0.08,
                                 .time_out = 0.01,
                                 .delay = 0.3,
                                 .reorder = 0.3,
@@ -75,19 +78,19 @@ struct Weight {
 };
 constexpr Weight kWeights[] = {
     {ModelOpKind::kAdmit, 24},        {ModelOpKind::kAppend, 14},
-    {ModelOpKind::kStep, 22},         {ModelOpKind::kTruncate, 4},
+    {ModelOpKind::kStep, 40},         {ModelOpKind::kTruncate, 4},
     {ModelOpKind::kFork, 4},          {ModelOpKind::kDropLeading, 2},
     {ModelOpKind::kPause, 6},         {ModelOpKind::kResume, 8},
     {ModelOpKind::kPreempt, 4},       {ModelOpKind::kFinish, 8},
     {ModelOpKind::kDropHandle, 2},    {ModelOpKind::kCompleteSession, 1},
-    {ModelOpKind::kProbe, 4},         {ModelOpKind::kEvict, 4},
-    {ModelOpKind::kOffload, 5},       {ModelOpKind::kOnboard, 3},
+    {ModelOpKind::kProbe, 4},         {ModelOpKind::kEvict, 8},
+    {ModelOpKind::kOffload, 9},       {ModelOpKind::kOnboard, 5},
     {ModelOpKind::kCompleteStep, 18}, {ModelOpKind::kRunDevice, 6},
     {ModelOpKind::kPoll, 14},         {ModelOpKind::kClock, 4},
     {ModelOpKind::kSignals, 1},       {ModelOpKind::kPlanReclaim, 1},
     {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
     {ModelOpKind::kQuota, 1},         {ModelOpKind::kResize, 1},
-    {ModelOpKind::kNamespace, 1},
+    
 };
 
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
@@ -109,9 +112,20 @@ std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count) {
       }
       at -= w.weight;
     }
-    if (random() % 400 == 0) op.kind = ModelOpKind::kClear;
-    if (random() % 300 == 0) op.kind = ModelOpKind::kAdvanceEpoch;
+    if (random() % 500 == 0) op.kind = ModelOpKind::kNamespace;
+    if (random() % 2500 == 0) op.kind = ModelOpKind::kClear;
+    if (random() % 2000 == 0) op.kind = ModelOpKind::kAdvanceEpoch;
     for (std::uint32_t& arg : op.arg) arg = static_cast<std::uint32_t>(random());
+  }
+  return ops;
+}
+
+std::vector<ModelOp> ReadOps(const char* path) {
+  std::vector<ModelOp> ops;
+  std::ifstream in(path);
+  ModelOp op;
+  for (std::string line; std::getline(in, line);) {
+    if (FromString(line, &op)) ops.push_back(op);
   }
   return ops;
 }
@@ -199,19 +213,31 @@ std::vector<ModelOp> Shrink(const ModelConfig& config, std::uint64_t seed, std::
   }
 }
 
+void Print(const std::string& name, const ModelTally& tally) {
+  const ManagerStats& s = tally.stats;
+  std::cout << name << ": granted " << tally.granted << ", busy " << tally.busy << ", never "
+            << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens "
+            << tally.hit_tokens << ", loads " << s.loads << " (ready " << tally.loads_ready
+            << ", failed " << tally.loads_failed << ", joined " << s.loads_joined << ", timed out "
+            << s.loads_timed_out << "), offloads " << s.offloads << " (failed "
+            << s.offloads_failed << ", refused " << s.offloads_refused << ", rescued " << s.rescued
+            << "), evicted " << s.evicted[0] << '/' << s.evicted[1] << '/' << s.evicted[2]
+            << ", dirty " << s.dropped_dirty << ", copies " << s.cow_copies << ", zeroed "
+            << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
+            << s.late_completions << ", cells " << tally.verified_cells << '\n';
+}
+
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
 
 TEST_P(ModelTest, RandomOperations) {
   const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
   const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", 2000);
   std::vector<ModelOp> ops = RandomOps(seed, steps);
+  if (const char* log = std::getenv("TIDEPOOL_MODEL_LOG")) ops = ReadOps(log);
   std::string failure;
   ModelTally tally;
   const std::size_t failed = Replay(GetParam(), seed, ops, &failure, &tally);
-  std::cout << GetParam().name << ": granted " << tally.granted << ", busy " << tally.busy
-            << ", never " << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens "
-            << tally.hit_tokens << ", loads " << tally.loads_ready << " ready "
-            << tally.loads_failed << " failed, cells " << tally.verified_cells << "\n";
+  Print(GetParam().name, tally);
   if (failed == 0) return;
   std::string log;
   ops.resize(failed);
