@@ -117,7 +117,8 @@ void PrefixIndex::Impl::HandClaimsUp(std::uint32_t n) {
   }
 }
 
-// One claim of the node changes from priority `from` to `to`; kUncovered = none.
+// One claim of the node changes from priority `from` to `to`; kUncovered = none. Appends the blocks
+// whose strongest claim changes, deepest first.
 void PrefixIndex::Impl::Recover(std::uint32_t n, std::size_t from, std::size_t to,
                                 std::vector<BlockId>* changed) {
   Node& node = nodes[n];
@@ -127,17 +128,20 @@ void PrefixIndex::Impl::Recover(std::uint32_t n, std::size_t from, std::size_t t
   const Priority after = StrongestClaim(node);
   if (after == before) return;
   const std::span<const BlockId> ids = Ids(node);
-  for (std::size_t i = 0; i < ids.size(); ++i) {
+  for (std::size_t i = ids.size(); i-- > 0;) {
     if (!ids[i].valid() || IsTombstone(node, ids[i])) continue;
     pool->set_claim_priority(ids[i], after);
     if (changed != nullptr) changed->push_back(ids[i]);
   }
 }
 
-// Recovers the nodes from `n` up to, but without, `top`.
+// Recovers the nodes from `n` up to, but without, `top`. Appends what changes in prefix order.
 void PrefixIndex::Impl::RecoverPath(std::uint32_t n, std::uint32_t top, std::size_t from,
                                     std::size_t to, std::vector<BlockId>* changed) {
+  const std::size_t begin = changed != nullptr ? changed->size() : 0;
   for (; n != top && !IsRoot(n); n = nodes[n].parent) Recover(n, from, to, changed);
+  if (changed == nullptr) return;
+  std::reverse(changed->begin() + static_cast<std::ptrdiff_t>(begin), changed->end());
 }
 
 // The deepest node on both paths, or kNone; either may be kNone.

@@ -231,7 +231,7 @@ class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
 
 TEST_P(ModelTest, RandomOperations) {
   const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
-  const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", 2000);
+  const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", 13000);
   std::vector<ModelOp> ops = RandomOps(seed, steps);
   if (const char* log = std::getenv("TIDEPOOL_MODEL_LOG")) ops = ReadOps(log);
   std::string failure;

@@ -143,7 +143,7 @@ TEST(ReplayTurns, OverlappingSessionsReadRightBytes) {
   for (std::uint64_t seed = 1; seed <= 4; ++seed) {
     const Trace trace = SmallTrace(seed, 24);
     const Schedule schedule = MakeSchedule(trace, 1, 60);
-    const auto result = Replay(trace, schedule, Percent(trace, {10, 20, 70}), Pace::kOverlapping,
+    const auto result = Replay(trace, schedule, Percent(trace, {8, 6, 80}), Pace::kOverlapping,
                                seed == 1 ? FileKind::kDisk : FileKind::kMemory);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->mismatches, 0u) << result->first_mismatch;

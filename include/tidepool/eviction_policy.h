@@ -124,7 +124,7 @@ class TIDEPOOL_EXPORT EvictionPolicy {
                            std::span<const BlockId> blocks) noexcept {
     (void)session, (void)blocks;
   }
-  /// The strongest priority among a block's claimants changed (kBackground when none is left).
+  /// The strongest priority among the blocks' claimants changed (kBackground when none is left).
   virtual void OnPriorityChanged(std::span<const BlockId> blocks, Priority priority) noexcept {
     (void)blocks, (void)priority;
   }

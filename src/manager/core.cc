@@ -301,6 +301,19 @@ void ManagerCore::Clear() {
   ReclaimStale(kNone, EvictReason::kReset);
 }
 
+// Moves a private block's copies to the account of `ns`.
+void ManagerCore::OwnPrivate(BlockId block, std::uint32_t ns) {
+  std::uint32_t& owner = block_ns_[block.value()];
+  if (owner == ns || pool_->Has(block, word::kPublished)) return;
+  const std::uint32_t copies = pool_->valid_mask(block) | pool_->writing_mask(block);
+  for (TierIndex t = 0; t < tiers_; ++t) {
+    if (((copies >> t) & 1u) == 0) continue;
+    --namespaces_[owner].used[t];
+    ++namespaces_[ns].used[t];
+  }
+  owner = ns;
+}
+
 Status ManagerCore::SetQuota(NamespaceId ns, TierIndex tier, Quota quota) {
   NamespaceData* data = FindNamespace(ns);
   if (data == nullptr) {
@@ -330,13 +343,11 @@ Status ManagerCore::SetQuota(NamespaceId ns, TierIndex tier, Quota quota) {
       }
     }
     for (const auto& seq : sequences_) {  // private blocks know their owner only here
-      for (BlockId b : seq->blocks) {
-        if (!b.valid() || pool_->Has(b, word::kPublished) ||
-            block_ns_[b.value()] == seq->ns.value())
-          continue;
-        --namespaces_[block_ns_[b.value()]].used[0];
-        block_ns_[b.value()] = seq->ns.value();
-        ++namespaces_[seq->ns.value()].used[0];
+      for (const BlockId b : seq->blocks) {
+        if (b.valid()) OwnPrivate(b, seq->ns.value());
+      }
+      for (const SequenceData::PrivateBlock& kept : seq->kept) {
+        if (pool_->alive(kept.ref)) OwnPrivate(kept.ref.block, seq->ns.value());
       }
     }
   }

@@ -194,6 +194,7 @@ class ManagerCore {
   // --- Facade (see kv_cache_manager.h). ---
   StatusOr<NamespaceId> RegisterNamespace(const NamespaceKey& key);
   Status SetQuota(NamespaceId ns, TierIndex tier, Quota quota);
+  void OwnPrivate(BlockId block, std::uint32_t ns);
   Status DropNamespace(NamespaceId ns);
   void AdvanceEpoch();
   void Clear();
@@ -391,6 +392,7 @@ class ManagerCore {
   void ExpireTransfers();
   void CancelLoads(std::span<const BlockId> blocks);
   void AfterUnpin(BlockId block);
+  bool StillLoading(SequenceData& seq) const noexcept;
   void AdvanceLoads();
   Transfer* LoadOf(BlockId block) noexcept;
 

@@ -30,10 +30,7 @@ Outcome ManagerCore::Commit(SequenceData& seq, std::uint32_t n, Fence fence) {
     return seq.load_failed ? Outcome::kLoadFailed : Outcome::kBeyondLength;
   }
   if (n < seq.committed) return Outcome::kNotMonotonic;
-  if (seq.load_cursor < seq.loads.size()) {
-    AdvanceLoads();
-    if (seq.load_cursor < seq.loads.size()) return Outcome::kStillLoading;
-  }
+  if (StillLoading(seq)) return Outcome::kStillLoading;
   if (!fence.done()) {
     if (fence.timeline != seq.timeline) return Outcome::kInvalidArgument;
     if (!seq.last_fence.done() && fence.step < seq.last_fence.step) return Outcome::kNotMonotonic;

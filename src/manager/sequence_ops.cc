@@ -70,7 +70,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
 Outcome ManagerCore::Truncate(SequenceData& seq, std::uint32_t n) {
   if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
   if (n > seq.tokens.size() || n < seq.dropped * block_tokens_) return Outcome::kBeyondLength;
-  if (seq.load_cursor < seq.loads.size() && n < seq.committed) return Outcome::kStillLoading;
+  if (n < seq.committed && StillLoading(seq)) return Outcome::kStillLoading;
   seq.tokens.resize(n);
   seq.committed = std::min(seq.committed, n);
   LimitPublished(seq, n / block_tokens_);
@@ -84,7 +84,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
     result.outcome = Outcome::kPaused;
     return result;
   }
-  if (parent.load_cursor < parent.loads.size()) {
+  if (StillLoading(parent)) {
     result.outcome = Outcome::kStillLoading;
     return result;
   }
@@ -141,7 +141,7 @@ Outcome ManagerCore::DropLeading(SequenceData& seq, std::uint32_t blocks) {
   if (blocks > seq.committed / block_tokens_ || blocks >= seq.blocks.size()) {
     return Outcome::kBeyondLength;
   }
-  if (seq.load_cursor < seq.loads.size()) return Outcome::kStillLoading;
+  if (StillLoading(seq)) return Outcome::kStillLoading;
   std::vector<BlockId> gone(seq.blocks.begin() + seq.dropped, seq.blocks.begin() + blocks);
   for (std::uint32_t i = seq.dropped; i < blocks; ++i) {
     seq.blocks[i] = BlockId();

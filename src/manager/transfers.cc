@@ -361,15 +361,19 @@ void ManagerCore::ExpireTransfers() {
   AdvanceLoads();
 }
 
-// Moves each waiting sequence's cursor over the loads that have become ready.
+// Moves the sequence's cursor over the loads that have become ready.
+bool ManagerCore::StillLoading(SequenceData& seq) const noexcept {
+  while (seq.load_cursor < seq.loads.size() &&
+         pool_->copy(seq.loads[seq.load_cursor].block, kHbmTier) == CopyState::kValid) {
+    ++seq.load_cursor;
+  }
+  return seq.load_cursor < seq.loads.size();
+}
+
 void ManagerCore::AdvanceLoads() {
   for (std::size_t i = 0; i < loading_.size();) {
     SequenceData& seq = *sequences_[loading_[i]];
-    while (seq.load_cursor < seq.loads.size() &&
-           pool_->copy(seq.loads[seq.load_cursor].block, kHbmTier) == CopyState::kValid) {
-      ++seq.load_cursor;
-    }
-    if (seq.load_cursor < seq.loads.size()) {
+    if (StillLoading(seq)) {
       ++i;
       continue;
     }

@@ -498,7 +498,6 @@ void ModelWorld::Namespace(const ModelOp& op) {
     const Status status = manager_->DropNamespace(namespaces_[space]);
     Expect(status.ok() == alive, "DropNamespace: " + std::string(status.message()));
     if (alive) reference_.Drop(space);
-    if (alive && space != 0) quotas_[space] = {};
     return;
   }
   if (reference_.spaces() > 60) return;
