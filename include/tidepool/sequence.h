@@ -63,8 +63,9 @@ class TIDEPOOL_EXPORT LoadTicket {
   LoadTicket& operator=(LoadTicket&& other) noexcept;
   ~LoadTicket();
 
-  /// kOk: layer `layer` of every block is in HBM. kPending: not yet. kLoadFailed: a load failed;
-  /// the sequence was cut back (Sequence::tokens). An empty ticket (nothing to load) is kOk.
+  /// kOk: layer `layer` of every block is in HBM. kPending: not yet. kLoadFailed: a load failed and
+  /// no other is under way; the sequence was cut back to Sequence::tokens(). An empty ticket
+  /// (nothing to load) is kOk.
   [[nodiscard]] Outcome Ready(std::uint32_t layer) const noexcept;
   [[nodiscard]] Outcome Ready() const noexcept;  ///< all layers
   /// Polls and waits on the transfer engine until Ready(layer) is not kPending, or `timeout`.
@@ -94,7 +95,8 @@ class TIDEPOOL_EXPORT Sequence {
 
   /// Adds tokens and reserves what they need: same plan as an admission, all or nothing. A shared
   /// or published partial tail is copied first (copy-on-write). Errors: kBusy (shortfall is in the
-  /// demand ledger), kNeverFits, kPaused, handle errors.
+  /// demand ledger), kNeverFits, kPaused, handle errors; kLoadFailed, once, if a failed load has cut
+  /// the sequence back and nothing has said so yet.
   Outcome Append(std::span<const Token> tokens) noexcept;
   Outcome Append(Token token) noexcept { return Append(std::span(&token, 1)); }
 

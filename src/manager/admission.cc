@@ -219,6 +219,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   seq.publish = true;
   seq.resumed = false;
   seq.load_failed = false;
+  seq.cut_unseen = false;
   seq.copies_below = false;
   seq.preemptions = 0;
   seq.tokens.clear();

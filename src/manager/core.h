@@ -62,7 +62,8 @@ struct SequenceData {
   std::uint64_t serial = 0;
   SequenceState state = SequenceState::kFree;
   bool publish = true;
-  bool load_failed = false;
+  bool load_failed = false;   // and nothing was appended since
+  bool cut_unseen = false;    // by a failed load that the engine has not been told about
   bool resumed = false;       // counted as a re-admission
   bool copies_below = false;  // a private block may have a copy in a lower tier
   std::uint32_t preemptions = 0;
@@ -231,7 +232,8 @@ class ManagerCore {
   Outcome Preempt(SequenceData& seq, PreemptMode mode);
   Outcome Finish(SequenceData& seq, Fence fence);
   BlockTable Table(SequenceData& seq);
-  Outcome Ready(const SequenceData& seq, std::uint32_t layer) const noexcept;
+  Outcome Ready(SequenceData& seq, std::uint32_t layer) const noexcept;
+  static Outcome TellLoadFailed(SequenceData& seq) noexcept;
   Outcome WaitReady(std::uint32_t index, std::uint32_t generation, std::uint32_t layer,
                     Duration timeout);
   Control* control() noexcept { return control_; }

@@ -27,7 +27,7 @@ void ManagerCore::ActivateCommitted(SequenceData& seq, std::uint32_t from, std::
 Outcome ManagerCore::Commit(SequenceData& seq, std::uint32_t n, Fence fence) {
   if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
   if (n > seq.tokens.size()) {
-    return seq.load_failed ? Outcome::kLoadFailed : Outcome::kBeyondLength;
+    return seq.load_failed ? TellLoadFailed(seq) : Outcome::kBeyondLength;
   }
   if (n < seq.committed) return Outcome::kNotMonotonic;
   if (StillLoading(seq)) return Outcome::kStillLoading;
@@ -60,6 +60,7 @@ void ManagerCore::LimitPublished(SequenceData& seq, std::uint32_t blocks) {
 // The index block before the next one to publish may be an earlier duplicate that nobody here
 // holds: when it has gone, find the way again by tokens.
 bool ManagerCore::RecoverCursor(SequenceData& seq) {
+  if (seq.publish_blocks < seq.dropped) return false;  // given up before they were published
   if (seq.publish_blocks == 0) {
     seq.cursor = BlockRef();
     return true;

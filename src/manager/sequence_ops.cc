@@ -18,6 +18,7 @@ bool ManagerCore::TailNeedsCopy(const SequenceData& seq) const noexcept {
 
 Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
   if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
+  if (seq.cut_unseen) return TellLoadFailed(seq);  // the tokens would follow the wrong ones
   const std::uint64_t length = seq.tokens.size() + tokens.size();
   if (length > (1u << 30)) return Outcome::kNeverFits;
   const std::uint32_t blocks = BlocksFor(length);
@@ -37,6 +38,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
                            .running = true};
     if (!FitsNow(room)) {
       if (active_transfers_ != 0) Harvest();
+      if (seq.cut_unseen) return TellLoadFailed(seq);
       Shortfall shortfall;
       misses_.clear();
       if (!EnsureRoom(room, shortfall)) return Outcome::kBusy;
@@ -119,6 +121,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
   child->tokens.assign(parent.tokens.begin(), parent.tokens.begin() + parent.committed);
   child->dropped = std::min(parent.dropped, blocks);
   child->committed = parent.committed;
+  child->cut_unseen = parent.cut_unseen;
   child->publish_blocks = parent.publish_blocks;
   child->cursor = parent.cursor;
   child->content = parent.content;
@@ -463,6 +466,7 @@ void ManagerCore::CutBack(SequenceData& seq, std::uint32_t position) {
   seq.committed = std::min(seq.committed, position * block_tokens_);
   LimitPublished(seq, position);
   seq.load_failed = true;
+  seq.cut_unseen = true;
   ReleaseFrom(seq, position, TailAction::kFree);
 }
 

@@ -384,8 +384,14 @@ void ManagerCore::AdvanceLoads() {
   }
 }
 
-Outcome ManagerCore::Ready(const SequenceData& seq, std::uint32_t layer) const noexcept {
-  if (seq.load_failed) return Outcome::kLoadFailed;
+Outcome ManagerCore::TellLoadFailed(SequenceData& seq) noexcept {
+  seq.cut_unseen = false;
+  return Outcome::kLoadFailed;
+}
+
+// A failure is told when what is left is settled, so that the sequence can go on at once.
+Outcome ManagerCore::Ready(SequenceData& seq, std::uint32_t layer) const noexcept {
+  if (seq.load_failed) return StillLoading(seq) ? Outcome::kPending : TellLoadFailed(seq);
   for (std::size_t i = seq.load_cursor; i < seq.loads.size(); ++i) {
     const BlockId b = seq.loads[i].block;
     if (pool_->copy(b, kHbmTier) == CopyState::kValid) continue;
@@ -402,7 +408,7 @@ Outcome ManagerCore::WaitReady(std::uint32_t index, std::uint32_t generation, st
                                Duration timeout) {
   for (;;) {
     Poll();
-    const SequenceData* seq = Find(index, generation);
+    SequenceData* seq = Find(index, generation);
     if (seq == nullptr) return Outcome::kStaleHandle;
     const Outcome outcome = Ready(*seq, layer);
     if (outcome != Outcome::kPending || !engine_->Wait(timeout)) return outcome;

@@ -248,6 +248,10 @@ void ModelWorld::Append(const ModelOp& op) {
     if (count != 0) m.load_failed = false;
     return SetText(*live);
   }
+  if (outcome == Outcome::kLoadFailed) {  // while it looked for room
+    return Expect(live->loading && live->handle.tokens() < length,
+                  "Append speaks of a failed load, but nothing was cut");
+  }
   const std::uint32_t blocks = BlocksFor(length + count);
   const bool never = blocks - m.dropped > hbm_slots_ || blocks > config_.slots[0] ||
                      Hard(m.text.space, blocks - m.dropped);
