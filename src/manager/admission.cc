@@ -226,7 +226,8 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   seq.blocks.clear();
   seq.content.clear();
   seq.loads.clear();
-  seq.kept.clear();
+  ForgetKept(seq);
+  seq.forked = false;
   seq.dropped = seq.committed = seq.publish_blocks = seq.load_cursor = seq.table_changed_from = 0;
   seq.cursor = BlockRef();
   seq.last_fence = Fence::Done();
@@ -483,7 +484,8 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     if (p.position != next || !pool_->alive(p.ref)) break;
     // The engine writes on in a partial tail: not while others hold, find or copy it.
     const bool written = length > seq.committed && seq.committed < (next + 1) * block_tokens_;
-    if (written && InUseByOthers(p.ref.block)) break;
+    const bool kept_too = seq.forked && Keepers(p.ref) > 1;
+    if (written && (kept_too || InUseByOthers(p.ref.block))) break;
     plan.kept.push_back(p.ref.block);
     committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
     switch (pool_->copy(p.ref.block, kHbmTier)) {
@@ -514,14 +516,15 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   }
   EraseDemand(seq.request, seq.session_id);
   CountHits(plan, length, true);
-  for (const SequenceData::PrivateBlock& p : seq.kept) {
+  const std::vector<SequenceData::PrivateBlock> kept = seq.kept;
+  ForgetKept(seq);
+  for (const SequenceData::PrivateBlock& p : kept) {
     if (std::find(plan.kept.begin(), plan.kept.end(), p.ref.block) == plan.kept.end()) {
       DropKept(p);  // the match made it superfluous
     } else {
       pool_->ClearFlag(p.ref.block, word::kAbandoned);
     }
   }
-  seq.kept.clear();
   seq.copies_below = std::any_of(plan.kept.begin(), plan.kept.end(), [&](BlockId b) {
     return ((pool_->valid_mask(b) | pool_->writing_mask(b)) & ~1u) != 0;
   });

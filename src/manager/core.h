@@ -65,6 +65,7 @@ struct SequenceData {
   bool load_failed = false;   // and nothing was appended since
   bool cut_unseen = false;    // by a failed load that the engine has not been told about
   bool resumed = false;       // counted as a re-admission
+  bool forked = false;        // shares, or has shared, private blocks with a fork
   bool copies_below = false;  // a private block may have a copy in a lower tier
   std::uint32_t preemptions = 0;
   std::uint32_t session = kNone;
@@ -303,6 +304,13 @@ class ManagerCore {
     return pool_->Has(kept, word::kPublished) || pool_->holds(kept) != 0 ||
            (pool_->writing_mask(kept) & ~1u) != 0;
   }
+  // The paused forks that have kept the private block count on its bytes.
+  std::uint32_t Keepers(const BlockRef& ref) const noexcept {
+    const auto it = keepers_.find(KeeperKey(ref));
+    return it == keepers_.end() ? 0 : it->second;
+  }
+  void Keep(SequenceData& seq, std::uint32_t position, BlockId block);
+  void ForgetKept(SequenceData& seq);
   bool TailNeedsCopy(const SequenceData& seq) const noexcept;
   void ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action);
   void ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action);
@@ -453,6 +461,10 @@ class ManagerCore {
   std::vector<std::uint32_t> unsubmitted_;
   std::uint32_t active_transfers_ = 0;
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
+  static std::uint64_t KeeperKey(const BlockRef& ref) noexcept {
+    return (std::uint64_t{ref.generation} << 32) | ref.block.value();
+  }
+  absl::flat_hash_map<std::uint64_t, std::uint32_t> keepers_;  // of blocks kept by forks
   std::array<std::uint32_t, kMaxTiers> leaving_{};        // copies in flight that free a slot
   std::array<std::uint32_t, kMaxTiers> in_flight_{};      // slots a transfer reads or writes
   std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get

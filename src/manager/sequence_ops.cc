@@ -13,7 +13,22 @@ bool ManagerCore::TailNeedsCopy(const SequenceData& seq) const noexcept {
   if (seq.tokens.size() % block_tokens_ == 0) return false;
   const BlockId tail = seq.blocks[seq.tokens.size() / block_tokens_];
   return pool_->Has(tail, word::kPublished) || pool_->holds(tail) > 1 ||
-         (pool_->writing_mask(tail) & ~1u) != 0;
+         (pool_->writing_mask(tail) & ~1u) != 0 ||
+         (seq.forked && Keepers(pool_->ref(tail)) != 0);
+}
+
+void ManagerCore::Keep(SequenceData& seq, std::uint32_t position, BlockId block) {
+  seq.kept.push_back({position, pool_->ref(block)});
+  if (seq.forked) ++keepers_[KeeperKey(seq.kept.back().ref)];
+}
+
+void ManagerCore::ForgetKept(SequenceData& seq) {
+  for (const SequenceData::PrivateBlock& p : seq.kept) {
+    if (!seq.forked) break;
+    const auto it = keepers_.find(KeeperKey(p.ref));
+    if (--it->second == 0) keepers_.erase(it);
+  }
+  seq.kept.clear();
 }
 
 Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
@@ -107,6 +122,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
     result.outcome = Outcome::kBusy;
     return result;
   }
+  child->forked = parent.forked = true;
   child->publish = parent.publish;
   child->copies_below = parent.copies_below;
   child->session = parent.session;
@@ -218,7 +234,9 @@ Outcome ManagerCore::Finish(SequenceData& seq, Fence fence) {
     EndTurn(seq);
     ReleaseFrom(seq, 0, TailAction::kFree);
   } else {
-    for (const SequenceData::PrivateBlock& p : seq.kept) DropKept(p);
+    const std::vector<SequenceData::PrivateBlock> kept = seq.kept;
+    ForgetKept(seq);
+    for (const SequenceData::PrivateBlock& p : kept) DropKept(p);
   }
   EraseDemand(seq.request, seq.session_id);
   if (seq.session != kNone && --session_sequences_[seq.session] == 0 &&
@@ -293,7 +311,7 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
     const bool kept = !pool_->Has(b, word::kPublished) && i < BlocksFor(seq.committed) &&
                       pool_->phase(b) == Phase::kActive;
     (kept ? keep : rest).push_back(b);
-    if (kept) seq.kept.push_back({i, pool_->ref(b)});
+    if (kept) Keep(seq, i, b);
   }
   seq.blocks.resize(position);
   if (!seq.loads.empty()) {
@@ -391,9 +409,11 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
   }
 }
 
-// What a paused sequence kept is not wanted any more; a fork may have published or still hold it.
+// What a paused sequence kept is not wanted any more; a fork may have published it, hold it or keep
+// it too.
 void ManagerCore::DropKept(const SequenceData::PrivateBlock& kept) {
   if (!pool_->alive(kept.ref) || pool_->Has(kept.ref.block, word::kPublished)) return;
+  if (Keepers(kept.ref) != 0) return;
   const BlockId block = kept.ref.block;
   if (pool_->holds(block) == 0) return FreePrivate(block);
   for (const Timeline& timeline : timelines_) {

@@ -239,6 +239,12 @@ void ModelWorld::Append(const ModelOp& op) {
   const std::uint32_t count = op.arg[1] % 4 != 0 ? 1 : op.arg[1] / 4 % (2 * config_.block_tokens);
   const std::vector<Token> tokens = Continuation(length, op.arg[2], count);
   engine_->set_automatic(false);
+  const bool exact = op.arg[3] >> 28 != 0;  // as in Admit
+  if (exact) {
+    manager_->Poll();
+    Sync();
+    if (!failure_.empty() || m.text.tokens.size() != length) return engine_->set_automatic(true);
+  }
   const State before = Look();
   const std::uint32_t have = live->table.size;
   const Outcome outcome = live->handle.Append(tokens);
@@ -249,7 +255,7 @@ void ModelWorld::Append(const ModelOp& op) {
     return SetText(*live);
   }
   if (outcome == Outcome::kLoadFailed) {  // while it looked for room
-    return Expect(live->loading && live->handle.tokens() < length,
+    return Expect(live->loading && (m.load_failed || live->handle.tokens() < length),
                   "Append speaks of a failed load, but nothing was cut");
   }
   const std::uint32_t blocks = BlocksFor(length + count);
@@ -257,7 +263,7 @@ void ModelWorld::Append(const ModelOp& op) {
                      Hard(m.text.space, blocks - m.dropped);
   ExpectOutcome(outcome, never ? Outcome::kNeverFits : Outcome::kBusy, "Append");
   Expect(blocks > have || length % config_.block_tokens != 0, "Append: refused without a need");
-  if (live->handle.tokens() == length) CheckRefused(before, "Append");
+  if (exact) CheckRefused(before, "Append");
 }
 
 // One step of the engine: compute some of the tokens that are not committed, and commit them.
