@@ -90,7 +90,7 @@ constexpr Weight kWeights[] = {
     {ModelOpKind::kSignals, 1},       {ModelOpKind::kPlanReclaim, 1},
     {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
     {ModelOpKind::kQuota, 1},         {ModelOpKind::kResize, 1},
-    
+
 };
 
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
@@ -219,12 +219,12 @@ void Print(const std::string& name, const ModelTally& tally) {
             << tally.never_fits << ", resumed " << tally.resumed << ", hit tokens "
             << tally.hit_tokens << ", loads " << s.loads << " (ready " << tally.loads_ready
             << ", failed " << tally.loads_failed << ", joined " << s.loads_joined << ", timed out "
-            << s.loads_timed_out << "), offloads " << s.offloads << " (failed "
-            << s.offloads_failed << ", refused " << s.offloads_refused << ", rescued " << s.rescued
-            << "), evicted " << s.evicted[0] << '/' << s.evicted[1] << '/' << s.evicted[2]
-            << ", dirty " << s.dropped_dirty << ", copies " << s.cow_copies << ", zeroed "
-            << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
-            << s.late_completions << ", cells " << tally.verified_cells << '\n';
+            << s.loads_timed_out << "), offloads " << s.offloads << " (failed " << s.offloads_failed
+            << ", refused " << s.offloads_refused << ", rescued " << s.rescued << "), evicted "
+            << s.evicted[0] << '/' << s.evicted[1] << '/' << s.evicted[2] << ", dirty "
+            << s.dropped_dirty << ", copies " << s.cow_copies << ", zeroed " << s.zeroed_slots
+            << ", duplicates " << s.duplicate_blocks << ", late " << s.late_completions
+            << ", cells " << tally.verified_cells << '\n';
 }
 
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};

@@ -28,8 +28,7 @@ bool ManagerCore::AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns) {
   return true;
 }
 
-void ManagerCore::NotifyCopies(std::span<const BlockId> blocks, TierIndex tier,
-                               CopyState state) {
+void ManagerCore::NotifyCopies(std::span<const BlockId> blocks, TierIndex tier, CopyState state) {
   for (TierIndex t = 0; t < tiers_; ++t) {
     if (t != tier) policies_[t]->OnCopyChanged(blocks, tier, state);
   }

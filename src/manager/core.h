@@ -139,6 +139,7 @@ struct Transfer {
   bool release = false;     // give up the copy in `from` on success
   bool expired = false;     // deadline passed; destination quarantined
   bool superseded = false;  // the source was written meanwhile: the copy is out of date
+  bool detached = false;    // expired, and the source is quarantined too: the block is gone
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;
@@ -309,6 +310,9 @@ class ManagerCore {
     const auto it = keepers_.find(KeeperKey(ref));
     return it == keepers_.end() ? 0 : it->second;
   }
+  bool IsKept(BlockId block) const noexcept {
+    return !keepers_.empty() && Keepers(pool_->ref(block)) != 0;
+  }
   void Keep(SequenceData& seq, std::uint32_t position, BlockId block);
   void ForgetKept(SequenceData& seq);
   bool TailNeedsCopy(const SequenceData& seq) const noexcept;
@@ -398,6 +402,8 @@ class ManagerCore {
   void CompleteCopyDown(Transfer& transfer, bool ok);
   void ReleaseCopied();
   void FinishRelease(BlockId block, TierIndex tier);
+  bool DetachCopiesFrom(BlockId block, TierIndex source);
+  void ForgetTransfer(std::uint32_t index);
   void FailLoad(BlockId block, TierIndex source, bool drop_source);
   void ExpireTransfers();
   void CancelLoads(std::span<const BlockId> blocks);
@@ -465,11 +471,11 @@ class ManagerCore {
     return (std::uint64_t{ref.generation} << 32) | ref.block.value();
   }
   absl::flat_hash_map<std::uint64_t, std::uint32_t> keepers_;  // of blocks kept by forks
-  std::array<std::uint32_t, kMaxTiers> leaving_{};        // copies in flight that free a slot
-  std::array<std::uint32_t, kMaxTiers> in_flight_{};      // slots a transfer reads or writes
-  std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get
-  std::array<std::uint32_t, kMaxTiers> copy_failures_{};  // in a row, by destination
-  std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
+  std::array<std::uint32_t, kMaxTiers> leaving_{};             // copies in flight that free a slot
+  std::array<std::uint32_t, kMaxTiers> in_flight_{};           // slots a transfer reads or writes
+  std::array<std::uint32_t, kMaxTiers> lower_short_{};         // slots a copy down could not get
+  std::array<std::uint32_t, kMaxTiers> copy_failures_{};       // in a row, by destination
+  std::vector<std::pair<BlockRef, TierIndex>> copied_;  // copied down, waiting to be released
   TimePoint next_deadline_ = kNever;
   std::uint32_t shrinking_ = 0;  // bit per tier
 

@@ -1,5 +1,6 @@
 // Commit: what the engine wrote becomes active, full blocks become findable.
 #include <algorithm>
+#include <utility>
 
 #include "src/manager/core.h"
 
@@ -131,15 +132,13 @@ void ManagerCore::PublishCommitted(SequenceData& seq, Fence fence) {
       cursor.last = b;
       continue;
     }
-    const PublishResult result = index_->Publish(
-        cursor,
-        {.blocks = {&b, 1},
-         .tokens = tokens(i, 1),
-         .content = ContentOf(seq, i),
-         .pending = pending,
-         .timeline = seq.timeline,
-         .may_extend_claimed = own_claim,
-         .revived = &revived_});
+    const PublishResult result = index_->Publish(cursor, {.blocks = {&b, 1},
+                                                          .tokens = tokens(i, 1),
+                                                          .content = ContentOf(seq, i),
+                                                          .pending = pending,
+                                                          .timeline = seq.timeline,
+                                                          .may_extend_claimed = own_claim,
+                                                          .revived = &revived_});
     if (result == PublishResult::kDetached) {
       seq.publish = false;
       break;
@@ -171,7 +170,11 @@ void ManagerCore::Confirm(std::span<const BlockId> blocks) {
   policies_[kHbmTier]->OnInserted(blocks);
   if (events_.empty()) return;
   for (const BlockId b : blocks) {
-    LogEvent(EventKind::kStored, b, kHbmTier, EvictReason::kCapacity, true);
+    bool first = true;
+    for (TierIndex t = 0; t < tiers_; ++t) {  // a pending block may have been copied down
+      if (pool_->copy(b, t) != CopyState::kValid) continue;
+      LogEvent(EventKind::kStored, b, t, EvictReason::kCapacity, std::exchange(first, false));
+    }
   }
 }
 

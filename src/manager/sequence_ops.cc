@@ -13,8 +13,7 @@ bool ManagerCore::TailNeedsCopy(const SequenceData& seq) const noexcept {
   if (seq.tokens.size() % block_tokens_ == 0) return false;
   const BlockId tail = seq.blocks[seq.tokens.size() / block_tokens_];
   return pool_->Has(tail, word::kPublished) || pool_->holds(tail) > 1 ||
-         (pool_->writing_mask(tail) & ~1u) != 0 ||
-         (seq.forked && Keepers(pool_->ref(tail)) != 0);
+         (pool_->writing_mask(tail) & ~1u) != 0 || IsKept(tail);
 }
 
 void ManagerCore::Keep(SequenceData& seq, std::uint32_t position, BlockId block) {
@@ -44,7 +43,11 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
     const std::uint32_t grow = blocks > have ? blocks - have : 0;
     const Outcome limit = CheckLimits(blocks - seq.dropped, blocks, seq.ns.value());
     if (limit != Outcome::kOk) return limit;
-    if (copy && !CanQueueCopy(seq.blocks[seq.tokens.size() / block_tokens_])) return Outcome::kBusy;
+    if (copy) {
+      const BlockId tail = seq.blocks[seq.tokens.size() / block_tokens_];
+      if (pool_->copy(tail, kHbmTier) != CopyState::kValid) return Outcome::kStillLoading;
+      if (!CanQueueCopy(tail)) return Outcome::kBusy;
+    }
     const RoomRequest room{.slots = grow + (copy ? 1 : 0),
                            .priority = seq.priority,
                            .request = seq.request,
@@ -359,7 +362,7 @@ void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action)
       }
     } else if (action == TailAction::kFree && std::all_of(span.begin(), span.end(), [&](BlockId b) {
                  return pool_->holds(b) == 1 && pool_->pins(b) == 0 &&
-                        pool_->phase(b) != Phase::kReuse;
+                        pool_->phase(b) != Phase::kReuse && !IsKept(b);
                })) {
       pool_->Transition(span, {.to = Phase::kFree, .cause = Cause::kAbandon, .hold = -1});
       Discard(span);
@@ -391,6 +394,7 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
     pool_->Transition({&block, 1}, {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1});
     return;
   }
+  if (IsKept(block)) action = TailAction::kKeep;
   const Phase phase = pool_->phase(block);
   if (phase == Phase::kReuse) {  // a preempted tail on its way back
     pool_->Transition({&block, 1}, {.to = Phase::kOffloaded, .cause = Cause::kCancel, .hold = -1});
@@ -413,7 +417,7 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
 // it too.
 void ManagerCore::DropKept(const SequenceData::PrivateBlock& kept) {
   if (!pool_->alive(kept.ref) || pool_->Has(kept.ref.block, word::kPublished)) return;
-  if (Keepers(kept.ref) != 0) return;
+  if (IsKept(kept.ref.block)) return;
   const BlockId block = kept.ref.block;
   if (pool_->holds(block) == 0) return FreePrivate(block);
   for (const Timeline& timeline : timelines_) {
@@ -429,7 +433,11 @@ void ManagerCore::DropKept(const SequenceData::PrivateBlock& kept) {
 
 // A private block without holders. While a transfer or device copy still reads it, it waits.
 void ManagerCore::FreePrivate(BlockId block) {
-  if (pool_->pins(block) != 0 && !device_copies_.empty()) ForgetCopies(block);
+  const auto reads = [block](const QueuedCopy& copy) { return copy.source == block; };
+  if (pool_->pins(block) != 0 &&
+      std::none_of(device_copies_.begin(), device_copies_.end(), reads)) {
+    ForgetCopies(block);
+  }
   if (pool_->pins(block) != 0) {
     pool_->SetFlag(block, word::kAbandoned);
     return;

@@ -141,13 +141,18 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
   --active_transfers_;
   --in_flight_[t.from];
   --in_flight_[t.to];
-  pool_->Unpin(t.block.block);
   if (t.expired) {  // nobody waits any more; the destination was in quarantine
     pool_->ReturnQuarantined(t.to, {&t.destination, 1});
     if (t.to != kHbmTier) engine_->OnSlotFreed(t.to, t.destination);
+    if (t.detached) {
+      pool_->ReturnQuarantined(t.from, {&t.source, 1});
+      return;
+    }
+    pool_->Unpin(t.block.block);
     AfterUnpin(t.block.block);
     return;
   }
+  pool_->Unpin(t.block.block);
   if (result == TransferResult::kOk) {
     stats_.bytes_out[t.from] += block_bytes_;
     stats_.bytes_in[t.to] += block_bytes_;
@@ -201,6 +206,40 @@ void ManagerCore::CompleteLoad(Transfer& t, bool ok) {
   if (published && index_->IsStale(b)) ++stale_hint_;
 }
 
+// The copy in `source` is given up while it is being copied on: that copy is worth nothing either.
+// Its two slots stay out of use until the engine has let go of them; the block need not live so
+// long. Returns whether the slot in `source` has to wait.
+bool ManagerCore::DetachCopiesFrom(BlockId block, TierIndex source) {
+  bool waits = false;
+  for (std::uint32_t i = 0; i < transfers_.size(); ++i) {
+    Transfer& t = transfers_[i];
+    if (!t.active || t.expired || t.block.block != block || t.from != source) continue;
+    ++stats_.offloads_failed;
+    if (t.release) --leaving_[source];
+    if (pool_->Has(block, word::kChosen)) Unchoose({&block, 1}, source);
+    DetachCopy(block, t.to, t.submitted);
+    pool_->Unpin(block);
+    if (!t.submitted) {
+      ForgetTransfer(i);
+      continue;
+    }
+    waits = t.expired = t.detached = true;
+    engine_->Cancel(IdOf(i, t.generation));
+  }
+  return waits;
+}
+
+// One that the engine never had.
+void ManagerCore::ForgetTransfer(std::uint32_t index) {
+  Transfer& t = transfers_[index];
+  std::erase(unsubmitted_, index);
+  t.active = false;
+  free_transfers_.push_back(index);
+  --active_transfers_;
+  --in_flight_[t.from];
+  --in_flight_[t.to];
+}
+
 // The destination's bytes are undefined: waiters are cut back, and the source is given up when it
 // is to blame.
 void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
@@ -216,7 +255,7 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
   const bool last = pool_->valid_mask(b) == (1u << source);
   LogEvent(EventKind::kRemoved, b, source, EvictReason::kFailed, last);
   policies_[source]->OnEvicted({&b, 1}, EvictReason::kFailed);
-  DetachCopy(b, source);
+  DetachCopy(b, source, DetachCopiesFrom(b, source));
   ++stats_.evicted[source];
   if (!last) {
     if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
@@ -277,7 +316,7 @@ void ManagerCore::ReleaseCopied() {
           pool_->Has(b, word::kChosen) &&
           (tier == kHbmTier ? pool_->phase(b) == Phase::kOffloaded && pool_->holds(b) == 0
                             : pool_->copy(b, tier) == CopyState::kValid);
-      if (!leaving) continue;  // rescued meanwhile
+      if (!leaving) continue;     // rescued meanwhile
       if (pool_->pins(b) != 0) {  // a load or a device copy reads it
         stays.push_back(*it);
         continue;
@@ -340,16 +379,10 @@ void ManagerCore::ExpireTransfers() {
     ++stats_.loads_timed_out;
     const BlockId b = t.block.block;
     if (!t.submitted) {
-      std::erase(unsubmitted_, i);
-      const TierIndex from = t.from;
       load_of_block_.erase(b.value());
-      t.active = false;
-      free_transfers_.push_back(i);
-      --active_transfers_;
-      --in_flight_[from];
-      --in_flight_[kHbmTier];
+      ForgetTransfer(i);
       pool_->Unpin(b);
-      FailLoad(b, from, false);
+      FailLoad(b, t.from, false);
       continue;
     }
     engine_->Cancel(IdOf(i, t.generation));

@@ -423,23 +423,27 @@ void ModelWorld::SyncTicket(Live& live) {
     SyncTable(live);
     return VerifyBlocks(live, 0, m.committed / config_.block_tokens);
   }
-  const std::uint32_t length = live.handle.tokens();
-  if (length < m.text.tokens.size()) {
-    Expect(
-        length % config_.block_tokens == 0 && length < m.committed && length < m.text.tokens.size(),
-        "a failed load cut " + Num(m.committed) + " committed tokens back to " + Num(length));
-    m.text.tokens.resize(std::min<std::size_t>(length, m.text.tokens.size()));
-    m.committed = std::min(m.committed, length);
-    m.load_failed = true;
-    SetText(live);
-  }
+  SyncCut(live);
   if (ready == Outcome::kPending) return;  // also while others than the failed load are under way
   ExpectOutcome(ready, Outcome::kLoadFailed, "Ready");
   Expect(m.load_failed, "a ticket failed, its sequence was not cut back");
   ++tally_.loads_failed;
   live.loading = false;
+  m.cut_untold = false;
   SyncTable(live);
   VerifyBlocks(live, 0, m.committed / config_.block_tokens);
+}
+
+void ModelWorld::SyncCut(Live& live) {
+  ModelSequence& m = live.model;
+  const std::uint32_t length = live.handle.tokens();
+  if (length >= m.text.tokens.size()) return;
+  Expect(length % config_.block_tokens == 0 && length < m.committed,
+         "a failed load cut " + Num(m.committed) + " committed tokens back to " + Num(length));
+  m.text.tokens.resize(length);
+  m.committed = std::min(m.committed, length);
+  m.load_failed = m.cut_untold = true;
+  SetText(live);
 }
 
 void ModelWorld::SyncTable(Live& live) {

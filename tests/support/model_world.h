@@ -183,6 +183,7 @@ class ModelWorld final : private Observer {
   void Sync();
   void SyncLive(Live& live);
   void SyncTicket(Live& live);
+  void SyncCut(Live& live);
   void SyncTable(Live& live);
   void CheckAll();
   void CheckMirror();

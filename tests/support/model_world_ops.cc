@@ -255,8 +255,16 @@ void ModelWorld::Append(const ModelOp& op) {
     return SetText(*live);
   }
   if (outcome == Outcome::kLoadFailed) {  // while it looked for room
-    return Expect(live->loading && (m.load_failed || live->handle.tokens() < length),
-                  "Append speaks of a failed load, but nothing was cut");
+    Expect(m.cut_untold || (live->loading && live->handle.tokens() < length),
+           "Append speaks of a failed load, but nothing was cut");
+    SyncCut(*live);
+    m.cut_untold = false;
+    return;
+  }
+  if (outcome == Outcome::kStillLoading) {
+    Expect(live->loading && length % config_.block_tokens != 0 && length == m.committed,
+           "Append: still loading, but not the tail");
+    return CheckRefused(before, "Append");
   }
   const std::uint32_t blocks = BlocksFor(length + count);
   const bool never = blocks - m.dropped > hbm_slots_ || blocks > config_.slots[0] ||
@@ -289,6 +297,7 @@ void ModelWorld::Step(const ModelOp& op) {
   ExpectOutcome(live->handle.Commit(length + 1, fence),
                 m.load_failed ? Outcome::kLoadFailed : Outcome::kBeyondLength,
                 "Commit past the end");
+  if (m.load_failed) m.cut_untold = false;
   if (m.committed != 0) {
     ExpectOutcome(live->handle.Commit(m.committed - 1, fence), Outcome::kNotMonotonic,
                   "Commit backwards");

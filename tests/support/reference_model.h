@@ -46,6 +46,7 @@ struct ModelSequence {
   std::uint32_t committed = 0;  ///< tokens
   std::uint32_t dropped = 0;    ///< blocks
   bool load_failed = false;     ///< and nothing was appended since
+  bool cut_untold = false;      ///< a failed load has cut it back, and no call has said so
   Fence last_fence;
   std::vector<std::uint32_t> slots;  ///< its table as last seen
   std::set<std::uint32_t> loading;   ///< of those, still being loaded when last seen
