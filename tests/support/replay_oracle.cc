@@ -29,6 +29,8 @@ struct Block {
   bool wanted = false;                 // by the request that looks for room
   bool leaving = false;                // chosen as a victim, or being copied down to leave
   std::uint64_t touched = 0;           // when a sequence last let go of it or of something below
+  Block* further = nullptr;            // on the way from here to the coldest tail below...
+  std::uint64_t further_plan = 0;      // ...as long as this plan is being made
   int claims = 0;                      // sessions whose last turn's path covers it
   std::set<std::uint32_t> claims_end;  // of those, the ones whose path ends here
   struct Place {
@@ -142,6 +144,7 @@ class Cache {
   /// with something resident below it gives way to the coldest tail there; asked again for what is
   /// still missing.
   std::vector<Block*> Plan(std::size_t tier, std::size_t n, const Filter& filter) {
+    ++plan_;
     std::vector<Block*> victims;
     std::size_t ask = n;
     while (victims.size() < n) {
@@ -225,14 +228,32 @@ class Cache {
     }
     return coldest;
   }
-  [[nodiscard]] Block* TailOf(Block& candidate, std::size_t tier) const {
+  [[nodiscard]] Block* TailOf(Block& candidate, std::size_t tier) {
     Block* tail = &candidate;
     if (!tail->published) return tail;
     if (tier != kHbm && Best(*tail) < tier) return tail;  // a duplicate of what is above
     if (ColdestChild(*tail, tier) == nullptr) return tail;
     if (PlannedTier(*tail) > tier) return nullptr;
-    while (Block* child = ColdestChild(*tail, tier)) tail = child;
-    return tail;
+    return ColdestTail(*tail, tier);
+  }
+  /// From coldest child to coldest child. Of each path walked its blocks remember the end: only what
+  /// leaves meanwhile changes the way, and then from its parent on.
+  [[nodiscard]] Block* ColdestTail(Block& from, std::size_t tier) {
+    std::vector<Block*> path;
+    Block* at = &from;
+    while (true) {
+      Block* next = at->further_plan == plan_ ? at->further : at;
+      while (next != at && next->leaving) next = next->parent;
+      if (next == at) next = ColdestChild(*at, tier);
+      if (next == nullptr) break;
+      path.push_back(at);
+      at = next;
+    }
+    for (Block* block : path) {
+      block->further = at;
+      block->further_plan = plan_;
+    }
+    return at;
   }
   static std::vector<Block*> PathOf(Block* deepest) {
     std::vector<Block*> path;
@@ -268,6 +289,7 @@ class Cache {
   std::unordered_map<Block*, std::unique_ptr<Block>> blocks_;
   std::unordered_map<std::uint32_t, Block*> claim_end_;
   std::uint64_t tick_ = 0;
+  std::uint64_t plan_ = 0;
   std::uint64_t dropped_ = 0;
 };
 
