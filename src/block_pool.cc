@@ -402,7 +402,9 @@ void BlockPool::Account(std::uint32_t old_word, std::uint32_t new_word,
     if ((w & word::kClean) != 0) evictable_clean_ += n;
   };
   add(old_word, 0u - count);
+  const std::uint32_t clean = evictable_clean_;
   add(new_word, count);
+  clean_arrivals_ += evictable_clean_ - clean;
 }
 
 void BlockPool::SetWord(BlockId b, std::uint32_t new_word) noexcept {

@@ -260,6 +260,8 @@ class TIDEPOOL_EXPORT BlockPool {
   /// HBM residents that nothing protects / of those, clean. May include interior blocks.
   [[nodiscard]] std::uint32_t evictable() const noexcept { return evictable_; }
   [[nodiscard]] std::uint32_t evictable_clean() const noexcept { return evictable_clean_; }
+  /// Grows whenever a block becomes one of evictable_clean().
+  [[nodiscard]] std::uint64_t clean_arrivals() const noexcept { return clean_arrivals_; }
   /// Slots in use by a copy (valid or being written), per tier.
   [[nodiscard]] std::uint32_t used(TierIndex tier) const noexcept;
 
@@ -315,6 +317,7 @@ class TIDEPOOL_EXPORT BlockPool {
   TierIndex tier_count_ = 0;
   std::uint32_t evictable_ = 0;
   std::uint32_t evictable_clean_ = 0;
+  std::uint64_t clean_arrivals_ = 0;
   std::uint32_t held_ = 0;
   std::uint32_t cached_ = 0;   // at rest, published
   std::uint32_t claimed_ = 0;  // at rest, private

@@ -370,6 +370,8 @@ class ManagerCore {
   void Vanish(BlockId block);  // last copy gone: out of the index, id freed
   std::uint32_t ReclaimStale(std::uint32_t n, EvictReason reason = EvictReason::kInvalidated);
   std::uint32_t ReclaimOrphans(std::uint32_t n, TierIndex tier = kHbmTier);
+  bool MayDropClean() const noexcept;
+  void UncoverParent(BlockId block) noexcept;
   std::uint32_t DropClean(std::uint32_t n);
   std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
   bool SlotsGrantable(TierIndex tier) const noexcept;
@@ -466,6 +468,8 @@ class ManagerCore {
   std::vector<std::uint32_t> free_transfers_;
   std::vector<std::uint32_t> unsubmitted_;
   std::uint32_t active_transfers_ = 0;
+  bool clean_exhausted_ = false;      // no clean block could leave HBM...
+  std::uint64_t clean_arrivals_ = 0;  // ...when the pool had counted so many arrivals
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
   static std::uint64_t KeeperKey(const BlockRef& ref) noexcept {
     return (std::uint64_t{ref.generation} << 32) | ref.block.value();

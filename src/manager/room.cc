@@ -220,7 +220,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
   demand = missing();
   if (possible) {
     const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
-    if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() : pool_->evictable_clean()) != 0) {
+    if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() != 0 : MayDropClean())) {
       if (quotas_) plan(ShareFilter(&namespaces_, &block_ns_, kHbmTier, kNone, &clean));
       plan(clean);
     }
@@ -331,6 +331,7 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
     ((pool_->valid_mask(b) & ~(1u << tier)) != 0 ? demoted_ : dropped_).push_back(b);
   }
   stats_.evicted[tier] += blocks.size();
+  if (tier == kHbmTier) clean_exhausted_ = false;
   // The index counts them as gone already, and is told about the real thing below.
   for (const BlockId b : blocks) pool_->ClearFlag(b, word::kChosen);
   if (!demoted_.empty()) {
@@ -381,6 +382,7 @@ void ManagerCore::Vanish(BlockId block) {
 // Every copy of unprotected blocks, tails first.
 void ManagerCore::DropEverywhere(std::span<const BlockId> blocks, EvictReason reason) {
   for (const BlockId b : blocks) {
+    UncoverParent(b);
     const std::uint32_t copies = pool_->valid_mask(b);
     pool_->Transition({&b, 1}, {.to = Phase::kFree, .cause = Cause::kInvalidate});
     for (TierIndex t = 0; t < tiers_; ++t) {
@@ -465,12 +467,28 @@ std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   return std::min(n, pool_->free_slots(tier));
 }
 
+// False if the last search has found no clean block that may leave HBM and nothing has changed that.
+bool ManagerCore::MayDropClean() const noexcept {
+  return pool_->evictable_clean() != 0 &&
+         !(clean_exhausted_ && clean_arrivals_ == pool_->clean_arrivals());
+}
+
+// `block` leaves HBM or is about to: a clean block before it may follow.
+void ManagerCore::UncoverParent(BlockId block) noexcept {
+  if (!clean_exhausted_) return;
+  const BlockId parent = index_->Parent(block);
+  if (parent.valid() && pool_->Clean(parent, kHbmTier)) clean_exhausted_ = false;
+}
+
 std::uint32_t ManagerCore::DropClean(std::uint32_t n) {
+  if (!MayDropClean()) return 0;
   victims_.clear();
   const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
   PlanVictims(kHbmTier, n, &clean, victims_);
   const auto dropped = static_cast<std::uint32_t>(victims_.size());
   EvictChosen(victims_, kHbmTier);
+  clean_exhausted_ = dropped < n;
+  clean_arrivals_ = pool_->clean_arrivals();
   return dropped;
 }
 

@@ -64,6 +64,7 @@ bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls
     pool_->SetFlag(block, word::kChosen);
   }
   if (from == kHbmTier) {
+    UncoverParent(block);
     pool_->Transition({&block, 1}, {.to = Phase::kOffloaded,
                                     .cause = Cause::kOffload,
                                     .via = Phase::kCandidate,
@@ -341,6 +342,7 @@ void ManagerCore::ReleaseCopied() {
 }
 
 void ManagerCore::FinishRelease(BlockId b, TierIndex tier) {
+  if (tier == kHbmTier) UncoverParent(b);
   Unchoose({&b, 1}, tier);
   LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
   policies_[tier]->OnEvicted({&b, 1}, EvictReason::kDemoted);
