@@ -207,8 +207,18 @@ bool BlockPool::AttachSlot(BlockId b, TierIndex tier) noexcept {
   return true;
 }
 
+// Adds `one`, which may be minus one, wherever a lower copy of the block is clean.
+void BlockPool::CountCleanCopies(BlockId b, std::uint32_t one) noexcept {
+  std::uint32_t lower = valid_mask(b) & ~1u;
+  for (; lower != 0; lower &= lower - 1) {
+    const auto tier = static_cast<TierIndex>(__builtin_ctz(lower));
+    if (Clean(b, tier)) clean_copies_[tier] += one;
+  }
+}
+
 void BlockPool::CommitCopy(BlockId b, TierIndex tier) noexcept {
   assert(copy(b, tier) == CopyState::kWriting);
+  CountCleanCopies(b, ~0u);
   std::uint16_t& lower = records_[b.value()].lower_copies;
   std::uint32_t next = word(b);
   if (tier == kHbmTier) {
@@ -218,12 +228,14 @@ void BlockPool::CommitCopy(BlockId b, TierIndex tier) noexcept {
   }
   if ((next & word::kHbmValid) != 0 && ((lower >> 1) & 1u) != 0) next |= word::kClean;
   SetWord(b, next);
+  CountCleanCopies(b, 1);
 }
 
 SlotId BlockPool::DetachSlot(BlockId b, TierIndex tier, bool quarantine) noexcept {
   const std::uint32_t stored = std::exchange(SlotField(b, tier), 0u);
   assert(stored != 0);
   if (stored == 0) return {};
+  CountCleanCopies(b, ~0u);
   std::uint32_t next = word(b);
   if (tier == kHbmTier) {
     next &= ~(word::kHbmValid | word::kClean);
@@ -233,6 +245,7 @@ SlotId BlockPool::DetachSlot(BlockId b, TierIndex tier, bool quarantine) noexcep
     if (tier == 1) next &= ~word::kClean;
   }
   SetWord(b, next);
+  CountCleanCopies(b, 1);
   TierSlots& slots = impl_->tiers[tier];
   if (quarantine) {
     ++slots.quarantined;

@@ -1,4 +1,5 @@
 // block_pool_audit.cc - the pool's invariants, recounted from nothing but the arrays.
+#include <array>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,7 @@ std::string BlockMismatch(const BlockPool& pool, BlockId b, bool id_is_free) {
 
 Status BlockPool::Audit() const {
   Recount recount;
+  std::array<std::uint32_t, kMaxTiers> clean_copies{};
   std::vector<SlotRecount> slots(impl_->tiers.begin(), impl_->tiers.end());
   for (std::uint32_t i = 0; i < capacity_; ++i) {
     const BlockId b(i);
@@ -140,6 +142,9 @@ Status BlockPool::Audit() const {
                        "block " + std::to_string(i) + " (" + std::string(ToString(phase(b))) + ")");
     }
     recount.Add(*this, b);
+    for (TierIndex tier = 1; tier < tier_count_; ++tier) {
+      clean_copies[tier] += copy(b, tier) == CopyState::kValid && Clean(b, tier) ? 1 : 0;
+    }
   }
   for (TierIndex tier = 0; tier < tier_count_; ++tier) {
     const std::string mismatch = slots[tier].Mismatch();
@@ -151,6 +156,7 @@ Status BlockPool::Audit() const {
   if (recount.evictable != evictable_ || recount.clean != evictable_clean_) {
     return Violation("evictable blocks miscounted", "counts");
   }
+  if (clean_copies != clean_copies_) return Violation("clean copies miscounted", "counts");
   return absl::OkStatus();
 }
 

@@ -260,6 +260,10 @@ class TIDEPOOL_EXPORT BlockPool {
   /// HBM residents that nothing protects / of those, clean. May include interior blocks.
   [[nodiscard]] std::uint32_t evictable() const noexcept { return evictable_; }
   [[nodiscard]] std::uint32_t evictable_clean() const noexcept { return evictable_clean_; }
+  /// Copies in a tier below HBM whose loss would lose nothing, protected ones included.
+  [[nodiscard]] std::uint32_t clean_copies(TierIndex tier) const noexcept {
+    return clean_copies_[tier];
+  }
   /// Grows whenever a block becomes one of evictable_clean().
   [[nodiscard]] std::uint64_t clean_arrivals() const noexcept { return clean_arrivals_; }
   /// Slots in use by a copy (valid or being written), per tier.
@@ -300,6 +304,7 @@ class TIDEPOOL_EXPORT BlockPool {
   void Report(std::span<const BlockId> blocks, Phase from, const Move& move) noexcept;
   void Account(std::uint32_t old_word, std::uint32_t new_word, std::uint32_t count) noexcept;
   void SetWord(BlockId b, std::uint32_t new_word) noexcept;
+  void CountCleanCopies(BlockId b, std::uint32_t one) noexcept;
   void Equip(std::uint32_t id, std::uint32_t slot) noexcept;
   void EquipAll(std::span<const BlockId> blocks) noexcept;
   std::uint32_t Strip(std::uint32_t id) noexcept;
@@ -318,6 +323,7 @@ class TIDEPOOL_EXPORT BlockPool {
   std::uint32_t evictable_ = 0;
   std::uint32_t evictable_clean_ = 0;
   std::uint64_t clean_arrivals_ = 0;
+  std::array<std::uint32_t, kMaxTiers> clean_copies_{};  // below HBM
   std::uint32_t held_ = 0;
   std::uint32_t cached_ = 0;   // at rest, published
   std::uint32_t claimed_ = 0;  // at rest, private

@@ -457,7 +457,7 @@ bool ManagerCore::SlotsGrantable(TierIndex tier) const noexcept {
 std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   if (!SlotsGrantable(tier)) return 0;
   if (pool_->free_slots(tier) < n) ReclaimOrphans(n - pool_->free_slots(tier), tier);
-  if (pool_->free_slots(tier) < n) {
+  if (pool_->free_slots(tier) < n && (tier == last_tier() || pool_->clean_copies(tier) != 0)) {
     const std::uint32_t missing = n - pool_->free_slots(tier);
     std::vector<BlockId> victims;
     const CleanFilter clean(pool_.get(), tier, tier == last_tier());
