@@ -113,7 +113,7 @@ std::uint32_t IdCapacity(const BlockPool::Options& options) {
   std::uint64_t total = 0;
   for (std::uint32_t slots : options.slots) total += slots;
   if (total == 0 || total > kMaxSlots) return 0;
-  return static_cast<std::uint32_t>(total + total / 32 + 64);
+  return static_cast<std::uint32_t>(total + total / 64 + 64);
 }
 
 }  // namespace

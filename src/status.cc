@@ -16,16 +16,12 @@ std::string_view ToString(Outcome outcome) noexcept {
       return "unknown handle";
     case Outcome::kStaleHandle:
       return "stale handle";
-    case Outcome::kForeignHandle:
-      return "foreign handle";
     case Outcome::kManagerGone:
       return "manager gone";
     case Outcome::kUnknownNamespace:
       return "unknown namespace";
     case Outcome::kUnknownSession:
       return "unknown session";
-    case Outcome::kUnknownTransfer:
-      return "unknown transfer";
     case Outcome::kAlreadyPaused:
       return "already paused";
     case Outcome::kNotPaused:

@@ -535,6 +535,19 @@ TEST(PrefixIndexClaims, CoverPathsAndFollowEvictions) {
   EXPECT_EQ(f.index.nodes(), 0u);
 }
 
+TEST(PrefixIndexClaims, ChangesAreToldInPrefixOrderAcrossNodes) {
+  Fixture f;
+  const Blocks path = f.Publish(Text("abcde"));
+  f.Publish(Text("abx"));    // splits behind the second block
+  f.Publish(Text("abcdx"));  // and behind the fourth
+  Blocks changed;
+  f.index.SetClaim(0, path.back(), Priority::kNormal, &changed);
+  EXPECT_EQ(changed, path);
+  changed.clear();
+  f.index.ClearClaim(0, &changed);
+  EXPECT_EQ(changed, path);
+}
+
 TEST(PrefixIndexClaims, MovingAlongAPathChangesOnlyWhatDiffers) {
   Fixture f;
   const Blocks abc = f.Publish(Text("abc"));

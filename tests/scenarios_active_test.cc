@@ -37,6 +37,25 @@ TEST(Scenario, S12CopyOnWriteOfASharedPartialTail) {
   EXPECT_EQ(s.Commit("P", 7), kOk);
 }
 
+TEST(Scenario, APausedForksTailIsNotWrittenIn) {
+  ScenarioFixture s({.hbm = 8});
+  EXPECT_EQ(s.Allocate("P", Text(1, 7)), kOk);
+  EXPECT_EQ(s.Commit("P", 6), kOk);
+  EXPECT_EQ(s.Fork("P", "C"), kOk);
+  EXPECT_EQ(s.Commit("P", 7), kOk);  // its place was taken before the fork
+  EXPECT_EQ(s.Idle("P"), kOk);
+  EXPECT_EQ(s.Holds("C", 1), 1u);  // and yet not for the fork to write in
+  EXPECT_EQ(s.Append("C", {100}), kOk);
+  EXPECT_EQ(s.manager().stats().cow_copies, 1u);
+  EXPECT_EQ(s.Commit("C", 7), kOk);
+  EXPECT_EQ(s.Resume("P"), kOk);
+  EXPECT_EQ(s.Hit("P"), 7u);  // each step also compares the bytes of both
+  EXPECT_EQ(s.Free("C"), kOk);
+  EXPECT_EQ(s.Append("P", {200}), kOk);
+  EXPECT_EQ(s.manager().stats().cow_copies, 1u);
+  EXPECT_EQ(s.Commit("P", 8), kOk);
+}
+
 TEST(Scenario, S13ChunkedPrefillPublishesOnlyFinishedBlocks) {
   ScenarioFixture s({.hbm = 8});
   const Tokens a = Text(1, 10);

@@ -189,6 +189,25 @@ TEST(Scenario, S42AFailedLoadIsNotAHit) {
   EXPECT_EQ(s.Found(k), 4u);
 }
 
+TEST(Scenario, AFailedLoadIsToldBeforeTokensFollowIt) {
+  ScenarioFixture s({.hbm = 6, .dram = 4});
+  const Tokens k = Text(1, 8);
+  s.Store(k);
+  EXPECT_EQ(s.Allocate("R", Join(k, {7})), kOk);
+  ASSERT_EQ(s.engine().InFlight().size(), 2u);
+  s.engine().Finish(s.engine().InFlight()[1].id, TransferResult::kFailed);
+  s.Poll();
+  EXPECT_EQ(s.seq("R").tokens(), 4u);
+  EXPECT_EQ(s.ticket("R").Ready(), kPending);  // the other load goes on
+  EXPECT_EQ(s.Append("R", {8}), kLoadFailed);  // it would follow the wrong tokens
+  EXPECT_EQ(s.seq("R").tokens(), 4u);
+  EXPECT_EQ(s.Commit("R", 4), kStillLoading);
+  s.Settle();
+  EXPECT_EQ(s.ticket("R").Ready(), kLoadFailed);
+  EXPECT_EQ(s.Append("R", {9}), kOk);
+  EXPECT_EQ(s.Commit("R", 5), kOk);
+}
+
 TEST(Scenario, S43ABatchIsAcceptedOnlyInPart) {
   ScenarioFixture s({.hbm = 5, .dram = 3});
   const Tokens chain = Text(1, 20);

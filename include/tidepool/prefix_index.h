@@ -83,9 +83,9 @@ struct MatchQuery {
   std::span<const BlockContent> content{};
   TimelineId timeline{};  ///< pending blocks of this timeline count as present
   GroupIndex group = 0;
-  bool partial_tail = false;  ///< look for a block that shares part of the next tokens
+  bool partial_tail = false;   ///< look for a block that shares part of the next tokens
   bool partial_ready = false;  ///< and that is valid in HBM and not pending
-  bool report_holes = false;  ///< go on behind absent blocks (segments tell the gaps)
+  bool report_holes = false;   ///< go on behind absent blocks (segments tell the gaps)
   std::uint32_t max_blocks = 0xffffffff;
 };
 

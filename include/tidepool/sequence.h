@@ -95,8 +95,8 @@ class TIDEPOOL_EXPORT Sequence {
 
   /// Adds tokens and reserves what they need: same plan as an admission, all or nothing. A shared
   /// or published partial tail is copied first (copy-on-write). Errors: kBusy (shortfall is in the
-  /// demand ledger), kNeverFits, kPaused, handle errors; kLoadFailed, once, if a failed load has cut
-  /// the sequence back and nothing has said so yet; kStillLoading if the tail to be copied is.
+  /// demand ledger), kNeverFits, kPaused, handle errors; kLoadFailed, once, if a failed load has
+  /// cut the sequence back and nothing has said so yet; kStillLoading if the tail to be copied is.
   Outcome Append(std::span<const Token> tokens) noexcept;
   Outcome Append(Token token) noexcept { return Append(std::span(&token, 1)); }
 

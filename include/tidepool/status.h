@@ -29,11 +29,9 @@ enum class Outcome : std::uint8_t {
   kInvalidArgument,    ///< a parameter is out of its range (see the method)
   kUnknownHandle,      ///< empty or moved-from handle
   kStaleHandle,        ///< the sequence behind the handle has finished
-  kForeignHandle,      ///< handle of another manager
   kManagerGone,        ///< the manager was destroyed before the handle
   kUnknownNamespace,   ///< never registered, or dropped
   kUnknownSession,     ///< no such session
-  kUnknownTransfer,    ///< completion for a transfer that is unknown or already terminal
   kAlreadyPaused,      ///< Pause on a paused sequence
   kNotPaused,          ///< Resume on a running sequence
   kPaused,             ///< operation needs a running sequence

@@ -467,7 +467,8 @@ std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   return std::min(n, pool_->free_slots(tier));
 }
 
-// False if the last search has found no clean block that may leave HBM and nothing has changed that.
+// False if the last search has found no clean block that may leave HBM and nothing has changed
+// that.
 bool ManagerCore::MayDropClean() const noexcept {
   return pool_->evictable_clean() != 0 &&
          !(clean_exhausted_ && clean_arrivals_ == pool_->clean_arrivals());

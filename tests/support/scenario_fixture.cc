@@ -212,6 +212,7 @@ Outcome ScenarioFixture::Fork(const std::string& parent, const std::string& chil
     Live& live = live_[child];
     live.handle = std::move(fork.sequence);
     live.tokens = live_[parent].tokens;
+    live.tokens.resize(live.handle.tokens());  // a fork has what is committed
     live.how = live_[parent].how;
     live.written = live_[parent].written;
   }
