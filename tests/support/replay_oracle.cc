@@ -236,8 +236,8 @@ class Cache {
     if (PlannedTier(*tail) > tier) return nullptr;
     return ColdestTail(*tail, tier);
   }
-  /// From coldest child to coldest child. Of each path walked its blocks remember the end: only what
-  /// leaves meanwhile changes the way, and then from its parent on.
+  /// From coldest child to coldest child. Of each path walked its blocks remember the end: only
+  /// what leaves meanwhile changes the way, and then from its parent on.
   [[nodiscard]] Block* ColdestTail(Block& from, std::size_t tier) {
     std::vector<Block*> path;
     Block* at = &from;
