@@ -205,7 +205,10 @@ void PrefixIndex::Impl::AppendPath(BlockId deepest, std::vector<BlockId>& out) c
 
 void PrefixIndex::Impl::PrefetchNode(BlockId block) const noexcept {
   const NodeId n = pool->node(block);
-  if (n.valid()) __builtin_prefetch(&nodes[n.value()]);
+  if (!n.valid()) return;
+  const auto* const node = reinterpret_cast<const char*>(&nodes[n.value()]);
+  __builtin_prefetch(node);
+  __builtin_prefetch(node + 64);
 }
 
 void PrefixIndex::Impl::PrefetchForRemoval(BlockId block) const noexcept {

@@ -449,6 +449,37 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   return admission;
 }
 
+// Adds the private blocks of a paused sequence that survived behind the match, and returns how many
+// tokens are committed with them.
+std::uint32_t ManagerCore::PlanKept(const SequenceData& seq, AdmitPlan& plan) const {
+  const auto length = static_cast<std::uint32_t>(seq.tokens.size());
+  const bool same_epoch = seq.epoch == epoch_;
+  std::uint32_t committed = plan.matched * block_tokens_;
+  for (const SequenceData::PrivateBlock& p : seq.kept) {
+    if (!same_epoch || p.position < plan.matched) continue;
+    const auto next = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
+    if (p.position != next || !pool_->alive(p.ref)) break;
+    // The engine writes on in a partial tail: not while others hold, find or copy it.
+    const bool written = length > seq.committed && seq.committed < (next + 1) * block_tokens_;
+    const bool kept_too = seq.forked && Keepers(p.ref) > 1;
+    if (written && (kept_too || InUseByOthers(p.ref.block))) break;
+    plan.kept.push_back(p.ref.block);
+    committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
+    switch (pool_->copy(p.ref.block, kHbmTier)) {
+      case CopyState::kValid:
+        plan.ready.push_back(p.ref.block);
+        break;
+      case CopyState::kWriting:
+        plan.join.push_back(p.ref.block);
+        break;
+      case CopyState::kAbsent:
+        plan.load.push_back(p.ref.block);
+        break;
+    }
+  }
+  return committed;
+}
+
 // Like an admission of the sequence's own tokens, except that the hit may cover all of them and
 // that private blocks which survived are taken back.
 Admission ManagerCore::Resume(SequenceData& seq) {
@@ -476,30 +507,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     Match(request, seq.ns.value(), length / block_tokens_, false, plan.match);
   }
   Classify(plan);
-  const bool same_epoch = seq.epoch == epoch_;
-  std::uint32_t committed = plan.matched * block_tokens_;
-  for (const SequenceData::PrivateBlock& p : seq.kept) {
-    if (!same_epoch || p.position < plan.matched) continue;
-    const auto next = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
-    if (p.position != next || !pool_->alive(p.ref)) break;
-    // The engine writes on in a partial tail: not while others hold, find or copy it.
-    const bool written = length > seq.committed && seq.committed < (next + 1) * block_tokens_;
-    const bool kept_too = seq.forked && Keepers(p.ref) > 1;
-    if (written && (kept_too || InUseByOthers(p.ref.block))) break;
-    plan.kept.push_back(p.ref.block);
-    committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
-    switch (pool_->copy(p.ref.block, kHbmTier)) {
-      case CopyState::kValid:
-        plan.ready.push_back(p.ref.block);
-        break;
-      case CopyState::kWriting:
-        plan.join.push_back(p.ref.block);
-        break;
-      case CopyState::kAbsent:
-        plan.load.push_back(p.ref.block);
-        break;
-    }
-  }
+  const std::uint32_t committed = PlanKept(seq, plan);
   const auto have = plan.matched + static_cast<std::uint32_t>(plan.kept.size());
   plan.fresh = BlocksFor(length) - have;
   admission.outcome = CheckLimits(have + plan.fresh, have + plan.fresh, seq.ns.value());

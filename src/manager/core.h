@@ -301,6 +301,7 @@ class ManagerCore {
   void FindMisses(const AdmitRequest& request, std::uint32_t ns, const AdmitPlan& plan);
 
   // sequence_ops.cc
+  std::uint32_t PlanKept(const SequenceData& seq, AdmitPlan& plan) const;
   bool InUseByOthers(BlockId kept) const noexcept {
     return pool_->Has(kept, word::kPublished) || pool_->holds(kept) != 0 ||
            (pool_->writing_mask(kept) & ~1u) != 0;
@@ -316,6 +317,7 @@ class ManagerCore {
   void Keep(SequenceData& seq, std::uint32_t position, BlockId block);
   void ForgetKept(SequenceData& seq);
   bool TailNeedsCopy(const SequenceData& seq) const noexcept;
+  void CopyTail(SequenceData& seq);
   void ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action);
   void ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action);
   void ReleaseNow(std::span<const BlockId> blocks, TailAction action);

@@ -8,6 +8,8 @@ namespace tidepool::internal {
 namespace {
 
 constexpr std::uint32_t kEvictBatch = 64;      // blocks whose cache misses overlap
+constexpr std::size_t kFetchRecord = 24;       // candidates ahead: the block's record, which has...
+constexpr std::size_t kFetchNode = 10;         // ...the address of its node
 constexpr std::uint32_t kStaleBound = 4096;    // dead blocks given back in one go
 constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier counts as refusing
 
@@ -278,10 +280,17 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     candidates_.clear();
     policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
                                    candidates_);
+    const auto fetch_record = [this](BlockId b) { pool_->Prefetch(b, 1); };
     const std::uint32_t before = got;
     bool again = false;  // a candidate stood in front of others: it may follow them
-    for (std::size_t i = 0; i < candidates_.size() && got < n; ++i) {
-      if (i + 8 < candidates_.size()) index_->PrefetchNode(candidates_[i + 8]);
+    const std::size_t count = candidates_.size();
+    for (std::size_t i = 0; i < std::min(count, kFetchRecord); ++i) fetch_record(candidates_[i]);
+    for (std::size_t i = 0; i < std::min(count, kFetchNode); ++i) {
+      index_->PrefetchNode(candidates_[i]);
+    }
+    for (std::size_t i = 0; i < count && got < n; ++i) {
+      if (i + kFetchRecord < count) fetch_record(candidates_[i + kFetchRecord]);
+      if (i + kFetchNode < count) index_->PrefetchNode(candidates_[i + kFetchNode]);
       const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
       again |= b != candidates_[i] && !pool_->Has(candidates_[i], word::kChosen);
       if (!b.valid()) continue;

@@ -30,6 +30,23 @@ void ManagerCore::ForgetKept(SequenceData& seq) {
   seq.kept.clear();
 }
 
+// The block that the next token goes to is replaced by a copy of its own.
+void ManagerCore::CopyTail(SequenceData& seq) {
+  const auto length = static_cast<std::uint32_t>(seq.tokens.size());
+  const std::uint32_t at = length / block_tokens_;
+  const BlockId old = seq.blocks[at];
+  const std::vector<BlockId> rest(seq.blocks.begin() + at + 1, seq.blocks.end());
+  seq.blocks.resize(at);
+  TakeFresh(seq, 1);
+  AppendIds(seq.blocks, rest);
+  QueueCopy(old, seq.blocks[at], length % block_tokens_);
+  if (seq.committed > at * block_tokens_) {
+    pool_->Transition({&seq.blocks[at], 1}, {.to = Phase::kActive, .cause = Cause::kCommit});
+  }
+  ReleaseFenced(seq, {old}, TailAction::kFree);
+  SetTable(seq, at);
+}
+
 Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
   if (seq.state != SequenceState::kRunning) return Outcome::kPaused;
   if (seq.cut_unseen) return TellLoadFailed(seq);  // the tokens would follow the wrong ones
@@ -62,21 +79,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
       if (!EnsureRoom(room, shortfall)) return Outcome::kBusy;
     }
     if (!demands_.empty()) EraseDemand(seq.request, seq.session_id);
-    if (copy) {
-      const auto at = static_cast<std::uint32_t>(seq.tokens.size()) / block_tokens_;
-      const BlockId old = seq.blocks[at];
-      std::vector<BlockId> rest(seq.blocks.begin() + at + 1, seq.blocks.end());
-      seq.blocks.resize(at);
-      TakeFresh(seq, 1);
-      seq.blocks.insert(seq.blocks.end(), rest.begin(), rest.end());
-      const auto used = static_cast<std::uint32_t>(seq.tokens.size()) % block_tokens_;
-      QueueCopy(old, seq.blocks[at], used);
-      if (seq.committed > at * block_tokens_) {
-        pool_->Transition({&seq.blocks[at], 1}, {.to = Phase::kActive, .cause = Cause::kCommit});
-      }
-      ReleaseFenced(seq, {old}, TailAction::kFree);
-      SetTable(seq, at);
-    }
+    if (copy) CopyTail(seq);
     TakeFresh(seq, grow);
     TrimGrants();
     SetTable(seq, have);
