@@ -90,7 +90,7 @@ PrefixHash DigestScheme::AnyBlock(PrefixHash parent, std::span<const Token> toke
   WriteHeader(message.data(), parent, tokens.size(), content != nullptr);
   if (bytes <= sizeof(message)) {
     auto* const body = reinterpret_cast<unsigned char*>(message.data()) + kHeaderBytes;
-    std::memcpy(body, tokens.data(), tokens.size_bytes());
+    if (!tokens.empty()) std::memcpy(body, tokens.data(), tokens.size_bytes());
     if (content != nullptr) std::memcpy(body + tokens.size_bytes(), content, content_bytes);
     return FromXxh(XXH3_128bits_withSecret(message.data(), bytes, secret_, sizeof(secret_)));
   }

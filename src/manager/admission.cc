@@ -272,7 +272,7 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
 }
 
 void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq) {
-  const TimePoint deadline = Now() + options_.load_deadline;
+  const TimePoint deadline = After(Now(), options_.load_deadline);
   for (const BlockId b : blocks) {
     const TierIndex from = pool_->best_tier(b);
     policies_[from]->OnAccessed({&b, 1});

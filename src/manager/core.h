@@ -46,6 +46,15 @@ const void* ThisThread() noexcept;
 
 inline constexpr std::uint32_t kNone = 0xffffffffu;
 
+/// `time` + `duration`, at most kNever and at least the first representable time.
+inline TimePoint After(TimePoint time, Duration duration) noexcept {
+  Duration::rep sum;
+  if (!__builtin_add_overflow(time.time_since_epoch().count(), duration.count(), &sum)) {
+    return TimePoint(Duration(sum));
+  }
+  return duration.count() > 0 ? kNever : TimePoint::min();
+}
+
 /// Appends ids as bytes: std::vector copies types with a default value one by one.
 inline void AppendIds(std::vector<BlockId>& to, std::span<const BlockId> ids) {
   if (ids.empty()) return;

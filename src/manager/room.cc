@@ -111,7 +111,7 @@ void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing)
   }
   d->priority = room.priority;
   d->need = d->granted + missing;
-  d->expiry = signals_.now + options_.demand_ttl;
+  d->expiry = After(signals_.now, options_.demand_ttl);
 }
 
 void ManagerCore::EraseDemand(RequestId request, SessionId session) {

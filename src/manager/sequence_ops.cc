@@ -203,10 +203,7 @@ Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
                     : hint.wait == WaitClass::kNetwork ? SessionState::kWaitingNetwork
                                                        : SessionState::kWaitingTool;
     const bool known = hint.expected_return != Duration::max();
-    session.expected_return = !known ? kNever
-                              : hint.expected_return > kNever - session.idle_since
-                                  ? kNever
-                                  : session.idle_since + hint.expected_return;
+    session.expected_return = known ? After(session.idle_since, hint.expected_return) : kNever;
     session.expected_return_log_sd = hint.expected_return_log_sd;
   }
   ReleaseFrom(seq, 0, TailAction::kKeep);
