@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint32_t kEvictBatch = 64;      // blocks whose cache misses overlap
 constexpr std::size_t kFetchRecord = 24;       // candidates ahead: the block's record, which has...
 constexpr std::size_t kFetchNode = 10;         // ...the address of its node
+constexpr std::size_t kFetchKin = 4;           // which names its siblings
 constexpr std::uint32_t kStaleBound = 4096;    // dead blocks given back in one go
 constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier counts as refusing
 
@@ -291,6 +292,7 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     for (std::size_t i = 0; i < count && got < n; ++i) {
       if (i + kFetchRecord < count) fetch_record(candidates_[i + kFetchRecord]);
       if (i + kFetchNode < count) index_->PrefetchNode(candidates_[i + kFetchNode]);
+      if (i + kFetchKin < count) index_->PrefetchForRemoval(candidates_[i + kFetchKin]);
       const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
       again |= b != candidates_[i] && !pool_->Has(candidates_[i], word::kChosen);
       if (!b.valid()) continue;
