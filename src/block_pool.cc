@@ -391,7 +391,7 @@ Outcome BlockPool::TransitionMixed(std::span<const BlockId> blocks, const Move& 
 void BlockPool::Announce(std::span<const BlockId> blocks, Phase from, const Move& move,
                          std::vector<BlockId>* changed) noexcept {
   if (blocks.empty() || from == move.to) return;
-  if (changed != nullptr) changed->insert(changed->end(), blocks.begin(), blocks.end());
+  if (changed != nullptr) internal::AppendIds(*changed, blocks);
   if (observer_ != nullptr) Report(blocks, from, move);
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <span>
 #include <type_traits>
+#include <vector>
 
 #include "tidepool/types.h"
 
@@ -22,6 +23,14 @@ inline const std::uint32_t* Numbers(std::span<const BlockId> blocks) noexcept {
 }
 inline std::uint32_t* Numbers(std::span<BlockId> blocks) noexcept {
   return reinterpret_cast<std::uint32_t*>(blocks.data());
+}
+
+/// Appends ids as bytes: std::vector copies types with a default value one by one.
+inline void AppendIds(std::vector<BlockId>& to, std::span<const BlockId> ids) {
+  if (ids.empty()) return;
+  const std::size_t size = to.size();
+  to.resize(size + ids.size());
+  std::memcpy(static_cast<void*>(to.data() + size), ids.data(), ids.size_bytes());
 }
 
 /// Words handled at a time: enough to pay for the test at the end, few enough to stop early.

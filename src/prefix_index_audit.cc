@@ -36,13 +36,13 @@ struct PrefixIndex::Impl::Auditor {
   // One block of a position that is below a lost block iff `orphan`.
   Status Block(std::uint32_t n, std::uint32_t offset, BlockId b, bool orphan) {
     const Node& node = impl.nodes[n];
-    const BlockPool& pool = *impl.pool;
+    const BlockPool& block_pool = *impl.pool;
     ++seen.blocks;
-    if (pool.node(b) != NodeId(n)) return Broken("block does not know its node", n, offset);
-    if (pool.offset(b) != offset) return Broken("block does not know its offset", n, offset);
+    if (block_pool.node(b) != NodeId(n)) return Broken("block does not know its node", n, offset);
+    if (block_pool.offset(b) != offset) return Broken("block does not know its offset", n, offset);
     if (impl.IsTombstone(node, b)) return absl::OkStatus();
-    if (pool.Has(b, word::kOrphan) != orphan) return Broken("orphan flag", n, offset);
-    if (pool.claim_priority(b) != internal::StrongestClaim(node)) {
+    if (block_pool.Has(b, word::kOrphan) != orphan) return Broken("orphan flag", n, offset);
+    if (block_pool.claim_priority(b) != internal::StrongestClaim(node)) {
       return Broken("block's claim priority", n, offset);
     }
     return absl::OkStatus();

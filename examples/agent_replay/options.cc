@@ -22,7 +22,7 @@ usage: agent_replay [options]
 
 what is replayed
   --trace FILE         ttrace v1 or Mooncake JSONL (told by content); default: built-in generator
-  --sessions N         sessions to generate (40)
+  --sessions N         sessions to generate (20)
   --seed N             of the generator, the start offsets and the payloads (1)
   --start-gap SECONDS  mean of the Poisson starts of sessions, or of a trace's scopes (60)
   --write-trace FILE   write what is replayed as ttrace v1

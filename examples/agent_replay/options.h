@@ -28,7 +28,7 @@ struct CommandLine {
   std::string trace_path;        ///< empty: the generator
   std::string write_trace_path;  ///< empty: not written
   std::string json_path;         ///< empty: not written
-  std::uint32_t sessions = 40;   ///< of the generator
+  std::uint32_t sessions = 20;   ///< of the generator
   std::uint64_t seed = 1;
   double start_gap_s = 60;
   SizeSpec hbm{SizeSpec::Unit::kPercent, 10};

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "src/block_spans.h"
 #include "tidepool/kv_cache_manager.h"
 
 namespace tidepool::internal {
@@ -53,14 +53,6 @@ inline TimePoint After(TimePoint time, Duration duration) noexcept {
     return TimePoint(Duration(sum));
   }
   return duration.count() > 0 ? kNever : TimePoint::min();
-}
-
-/// Appends ids as bytes: std::vector copies types with a default value one by one.
-inline void AppendIds(std::vector<BlockId>& to, std::span<const BlockId> ids) {
-  if (ids.empty()) return;
-  const std::size_t size = to.size();
-  to.resize(size + ids.size());
-  std::memcpy(static_cast<void*>(to.data() + size), ids.data(), ids.size_bytes());
 }
 
 enum class SequenceState : std::uint8_t { kFree, kRunning, kPaused };
