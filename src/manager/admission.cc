@@ -440,7 +440,6 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
     session.critical_path = request.critical_path;
   }
   FillAdmission(*seq, length, admission);
-  if (!demands_.empty()) TrimGrants();
   control_->Ref();
   admission.sequence.control_ = control_;
   admission.sequence.index_ = seq->index;
@@ -556,7 +555,6 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     session.state = SessionState::kRunning;
   }
   FillAdmission(seq, length, admission);
-  if (!demands_.empty()) TrimGrants();
   if (!unsubmitted_.empty()) Pump();
   return admission;
 }

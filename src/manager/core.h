@@ -366,6 +366,7 @@ class ManagerCore {
                    std::vector<BlockId>& out);
   bool FreesSlot(BlockId block, TierIndex tier) const noexcept;
   BlockId AcceptCandidate(BlockId candidate, TierIndex tier, const VictimFilter* filter);
+  void Choose(BlockId block, TierIndex tier);
   void Unchoose(std::span<const BlockId> blocks, TierIndex tier);
   void EvictChosen(std::span<const BlockId> blocks, TierIndex tier);
   void EvictBatch(std::span<const BlockId> blocks, TierIndex tier);

@@ -179,11 +179,7 @@ void ManagerCore::ProgressResize() {
       for (BlockId v = AcceptCandidate(b, t, nullptr); v.valid();
            v = AcceptCandidate(b, t, nullptr)) {
         if (!last && !pool_->Clean(v, t) && !index_->IsResidentTail(v, last_tier())) break;
-        if (pool_->Has(v, word::kPublished)) {
-          index_->MarkChosen(v, t);
-        } else {
-          pool_->SetFlag(v, word::kChosen);
-        }
+        Choose(v, t);
         victims_.push_back(v);
         if (v == b) break;
       }

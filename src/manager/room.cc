@@ -296,11 +296,7 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
       const BlockId b = AcceptCandidate(candidates_[i], tier, filter);
       again |= b != candidates_[i] && !pool_->Has(candidates_[i], word::kChosen);
       if (!b.valid()) continue;
-      if (pool_->Has(b, word::kPublished)) {
-        index_->MarkChosen(b, tier);
-      } else {
-        pool_->SetFlag(b, word::kChosen);
-      }
+      Choose(b, tier);
       out.push_back(b);
       ++got;
     }
@@ -312,6 +308,15 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     }
     if (exhausted) return;
     ask *= 2;  // all of these stand in front of protected blocks
+  }
+}
+
+// From now on the block before it counts as a tail.
+void ManagerCore::Choose(BlockId block, TierIndex tier) {
+  if (pool_->Has(block, word::kPublished)) {
+    index_->MarkChosen(block, tier);
+  } else {
+    pool_->SetFlag(block, word::kChosen);
   }
 }
 

@@ -83,7 +83,6 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
     TakeFresh(seq, grow);
     TrimGrants();
     SetTable(seq, have);
-    if (!demands_.empty()) TrimGrants();
   }
   seq.tokens.insert(seq.tokens.end(), tokens.begin(), tokens.end());
   if (!tokens.empty()) seq.load_failed = false;

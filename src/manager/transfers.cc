@@ -58,11 +58,7 @@ bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls
   ++stats_.offloads;
   if (!release) return true;
   ++leaving_[from];
-  if (pool_->Has(block, word::kPublished)) {
-    if (!pool_->Has(block, word::kChosen)) index_->MarkChosen(block, from);
-  } else {
-    pool_->SetFlag(block, word::kChosen);
-  }
+  if (!pool_->Has(block, word::kChosen)) Choose(block, from);
   if (from == kHbmTier) {
     UncoverParent(block);
     pool_->Transition({&block, 1}, {.to = Phase::kOffloaded,
