@@ -10,6 +10,8 @@ bool BlockView::Evictable(BlockId block, TierIndex tier) const noexcept {
   return pool_->Evictable(block, tier);
 }
 
+bool BlockView::Chosen(BlockId block) const noexcept { return pool_->Has(block, word::kChosen); }
+
 bool BlockView::Held(BlockId block) const noexcept { return pool_->holds(block) != 0; }
 
 bool BlockView::Clean(BlockId block, TierIndex tier) const noexcept {
@@ -30,6 +32,43 @@ std::uint64_t BlockView::Position(BlockId block) const noexcept {
 PrefixHash BlockView::Digest(BlockId block) const noexcept {
   // A private block's field may still hold the digest of the id's previous owner.
   return pool_->Has(block, word::kPublished) ? pool_->digest(block) : PrefixHash{};
+}
+
+BlockId BlockView::Parent(BlockId block) const noexcept {
+  const bool published = index_ != nullptr && pool_->Has(block, word::kPublished);
+  return published ? index_->Parent(block) : BlockId();
+}
+
+std::uint32_t BlockView::Claims(BlockId block) const noexcept {
+  const bool published = index_ != nullptr && pool_->Has(block, word::kPublished);
+  return published ? index_->Claims(block) : 0;
+}
+
+// Blocks of one run share their claimants.
+std::size_t BlockView::SameTailClaims(std::span<const BlockId> blocks) const noexcept {
+  const NodeId run = pool_->node(blocks.back());
+  std::size_t same = 1;
+  while (same < blocks.size() && pool_->node(blocks[blocks.size() - 1 - same]) == run) ++same;
+  return same;
+}
+
+bool BlockView::IsTail(BlockId block, TierIndex tier) const noexcept {
+  if (index_ == nullptr || !pool_->Has(block, word::kPublished)) return true;
+  if (tier != kHbmTier && pool_->best_tier(block) < tier) return true;
+  return index_->IsResidentTail(block, tier);
+}
+
+bool BlockView::IsOnlyChild(BlockId block, TierIndex tier) const noexcept {
+  if (index_ == nullptr || !pool_->Has(block, word::kPublished)) return true;
+  return index_->IsOnlyChild(block, tier);
+}
+
+void BlockView::AppendUpwards(BlockId block, std::uint32_t count, std::vector<BlockId>& out) const {
+  if (index_ != nullptr && pool_->Has(block, word::kPublished)) {
+    index_->AppendUpwards(block, count, out);
+  } else if (count != 0) {
+    out.push_back(block);
+  }
 }
 
 Priority BlockView::ClaimPriority(BlockId block) const noexcept {

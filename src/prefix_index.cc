@@ -67,12 +67,21 @@ void PrefixIndex::Touch(BlockId deepest, std::uint64_t tick) noexcept {
   impl_->Touch(deepest, tick);
 }
 
-void PrefixIndex::SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
-                           std::vector<BlockId>* changed) {
-  impl_->SetClaim(claim, deepest, priority, changed);
+std::uint32_t PrefixIndex::Claims(BlockId block) const noexcept { return impl_->Claims(block); }
+bool PrefixIndex::IsOnlyChild(BlockId block, TierIndex tier) const noexcept {
+  return impl_->IsOnlyChild(block, tier);
 }
-void PrefixIndex::ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed) {
-  impl_->SetClaim(claim, BlockId(), Priority::kBackground, changed);
+void PrefixIndex::AppendUpwards(BlockId block, std::uint32_t count,
+                                std::vector<BlockId>& out) const {
+  impl_->AppendUpwards(block, count, out);
+}
+void PrefixIndex::SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
+                           std::vector<BlockId>* changed, MovedClaim* moved) {
+  impl_->SetClaim(claim, deepest, priority, changed, moved);
+}
+void PrefixIndex::ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed,
+                             MovedClaim* moved) {
+  impl_->SetClaim(claim, BlockId(), Priority::kBackground, changed, moved);
 }
 BlockId PrefixIndex::ClaimedTail(std::uint32_t claim) const noexcept {
   return impl_->ClaimedTail(claim);

@@ -324,8 +324,12 @@ struct PrefixIndex::Impl {
   void MarkChosen(BlockId block, TierIndex tier) noexcept;
   void UnmarkChosen(BlockId block) noexcept;
   void Touch(BlockId deepest, std::uint64_t tick) noexcept;
+  [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
+  [[nodiscard]] bool IsOnlyChild(BlockId block, TierIndex tier) const noexcept;
+  void AppendUpwards(BlockId block, std::uint32_t count, std::vector<BlockId>& out) const;
+  void AppendPathBelow(std::uint32_t n, std::uint32_t top, std::vector<BlockId>& out) const;
   void SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
-                std::vector<BlockId>* changed);
+                std::vector<BlockId>* changed, MovedClaim* moved);
   void Recover(std::uint32_t node, std::size_t from, std::size_t to, std::vector<BlockId>* changed);
   void RecoverPath(std::uint32_t node, std::uint32_t top, std::size_t from, std::size_t to,
                    std::vector<BlockId>* changed);

@@ -52,6 +52,29 @@ std::uint32_t PrefixIndex::Impl::PlannedEnd(const Node& node, std::uint32_t from
   return end;
 }
 
+bool PrefixIndex::Impl::IsOnlyChild(BlockId block, TierIndex tier) const noexcept {
+  const Place at = OrderedPlace(block);
+  if (at.node == kNone || at.offset != 0 || IsRoot(nodes[at.node].parent)) return true;
+  const Family& family = families[nodes[at.node].kin];
+  for (std::size_t zone = 0; zone <= tier; ++zone) {
+    const Family::List& list = family.zones[zone];
+    if (list.head != list.tail) return false;
+    if (list.head != kNone && list.head != at.node) return false;
+  }
+  return true;
+}
+
+void PrefixIndex::Impl::AppendUpwards(BlockId block, std::uint32_t count,
+                                      std::vector<BlockId>& out) const {
+  const Place at = OrderedPlace(block);
+  if (at.node == kNone) {
+    if (count != 0) out.push_back(block);
+    return;
+  }
+  const std::span<const BlockId> run = Ids(nodes[at.node]).first(at.offset + std::size_t{1});
+  for (std::size_t i = run.size(); i-- > 0 && count != 0; --count) out.push_back(run[i]);
+}
+
 BlockId PrefixIndex::Impl::ResidentTail(BlockId block, TierIndex tier) const noexcept {
   Place at = OrderedPlace(block);
   BlockId tail = block;
@@ -157,8 +180,29 @@ std::uint32_t PrefixIndex::Impl::CommonNode(std::uint32_t a, std::uint32_t b) co
   return a;
 }
 
+std::uint32_t PrefixIndex::Impl::Claims(BlockId block) const noexcept {
+  const Place at = PlaceOf(block);
+  if (at.node == kNone) return 0;
+  std::uint32_t count = 0;
+  for (const std::uint32_t n : nodes[at.node].coverage) count += n;
+  return count;
+}
+
+// Appends the blocks of the nodes from `n` up to, but without, `top`, in prefix order.
+void PrefixIndex::Impl::AppendPathBelow(std::uint32_t n, std::uint32_t top,
+                                        std::vector<BlockId>& out) const {
+  const std::size_t begin = out.size();
+  for (; n != kNone && n != top && !IsRoot(n); n = nodes[n].parent) {
+    const std::span<const BlockId> ids = Ids(nodes[n]);
+    for (std::size_t i = ids.size(); i-- > 0;) {
+      if (ids[i].valid() && !IsTombstone(nodes[n], ids[i])) out.push_back(ids[i]);
+    }
+  }
+  std::reverse(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
+}
+
 void PrefixIndex::Impl::SetClaim(std::uint32_t c, BlockId deepest, Priority priority,
-                                 std::vector<BlockId>* changed) {
+                                 std::vector<BlockId>* changed, MovedClaim* moved) {
   if (c >= claims.size()) claims.resize(c + std::size_t{1});
   Place at = deepest.valid() ? PlaceOf(deepest) : Place{};
   if (at.node != kNone && at.offset + 1u < nodes[at.node].length) {
@@ -171,6 +215,12 @@ void PrefixIndex::Impl::SetClaim(std::uint32_t c, BlockId deepest, Priority prio
   if (old != kNone) RecoverPath(old, common, from, kUncovered, changed);
   if (at.node != kNone) RecoverPath(at.node, common, kUncovered, to, changed);
   if (common != kNone && from != to) RecoverPath(common, kNone, from, to, changed);
+  if (moved != nullptr) {
+    moved->claimed.clear();
+    moved->unclaimed.clear();
+    AppendPathBelow(at.node, common, moved->claimed);
+    AppendPathBelow(old, common, moved->unclaimed);
+  }
   UnlistClaim(c);
   ListClaim(c, at.node);
   claims[c].priority = priority;

@@ -40,6 +40,8 @@ class TIDEPOOL_EXPORT BlockView {
   /// True if `tier` could give the block up now: it has a valid copy there, no transfer reads or
   /// writes it, no plan in progress has taken it and, in HBM, no running sequence holds it.
   [[nodiscard]] bool Evictable(BlockId block, TierIndex tier) const noexcept;
+  /// True if the plan in progress, or a write-back that has not ended, has taken the block.
+  [[nodiscard]] bool Chosen(BlockId block) const noexcept;
   /// True if a running sequence holds the block.
   [[nodiscard]] bool Held(BlockId block) const noexcept;
   /// True if giving up the copy in `tier` loses nothing: HBM needs a valid copy one tier down;
@@ -49,6 +51,22 @@ class TIDEPOOL_EXPORT BlockView {
   /// First token position of the block (block index in its prefix x block_tokens).
   [[nodiscard]] std::uint64_t Position(BlockId block) const noexcept;
   [[nodiscard]] PrefixHash Digest(BlockId block) const noexcept;
+
+  /// The block before it in its prefix; invalid at the root and for private blocks.
+  [[nodiscard]] BlockId Parent(BlockId block) const noexcept;
+  /// How many sessions claim the block.
+  [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
+  /// How many of the span's last blocks have the same claimants as the very last one; at least 1.
+  /// Blocks in prefix order. REQUIRES: not empty.
+  [[nodiscard]] std::size_t SameTailClaims(std::span<const BlockId> blocks) const noexcept;
+  /// True if nothing right below the block has a copy in `tier` or above, so that the pool lets it
+  /// leave `tier`; a copy below HBM that a tier above has too may always leave.
+  [[nodiscard]] bool IsTail(BlockId block, TierIndex tier) const noexcept;
+  /// True if `block` is the only thing that keeps its parent from being a tail.
+  [[nodiscard]] bool IsOnlyChild(BlockId block, TierIndex tier) const noexcept;
+  /// Appends `block` and the blocks before it, deepest first, up to `count` and not beyond the run
+  /// of the index that it stands in. COMPLEXITY: about a nanosecond a block.
+  void AppendUpwards(BlockId block, std::uint32_t count, std::vector<BlockId>& out) const;
 
   /// The strongest priority among the block's claimants; kBackground when nobody claims it.
   [[nodiscard]] Priority ClaimPriority(BlockId block) const noexcept;
@@ -92,7 +110,8 @@ struct VictimQuery {
 /// Optional hooks that cost the manager work; off unless a policy asks for them.
 struct PolicyNeeds {
   bool misses = false;  ///< OnMissed and VictimQuery::incoming (digests of misses, 12 ns a block)
-  bool claims = false;  ///< OnClaimed and OnUnclaimed (paths of sessions, 1 ns a block)
+  bool repeat = false;  ///< SelectVictims may have more to offer once its victims are chosen
+  bool claims = false;  ///< OnClaimed and OnUnclaimed (1 ns a block that changes claimants)
 };
 
 class TIDEPOOL_EXPORT EvictionPolicy {
@@ -116,10 +135,17 @@ class TIDEPOOL_EXPORT EvictionPolicy {
   virtual void OnProtected(std::span<const BlockId> blocks) noexcept { (void)blocks; }
   /// HBM only: the last hold left. `blocks` is in prefix order: tails should leave first.
   virtual void OnEvictable(std::span<const BlockId> blocks) noexcept = 0;
-  /// A session's interest in blocks began, or changed its priority. Blocks in prefix order.
+  /// A session began to run or to wait, learned more about its return, or completed: what it is now
+  /// says `session.state`. Told before the claims and releases that follow from it.
+  virtual void OnSession(const SessionSignals& session, TimePoint now) noexcept {
+    (void)session, (void)now;
+  }
+  /// The session claims its path up to `session.deepest` from now on; `blocks` are those of it that
+  /// it did not claim before, in prefix order, possibly none. Claims(block) counts it already.
   virtual void OnClaimed(const SessionSignals& session, std::span<const BlockId> blocks) noexcept {
     (void)session, (void)blocks;
   }
+  /// The session no longer claims these blocks (in prefix order, not empty).
   virtual void OnUnclaimed(const SessionSignals& session,
                            std::span<const BlockId> blocks) noexcept {
     (void)session, (void)blocks;

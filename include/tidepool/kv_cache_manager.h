@@ -178,6 +178,9 @@ class TIDEPOOL_EXPORT KvCacheManager {
 
   // --- Sessions. ---
   Outcome UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd);
+  /// The session's next request has come and waits in the engine's queue: its wait is over, and
+  /// policies know that its blocks are about to be used. A refused Admit or Resume says so itself.
+  Outcome SessionArrived(SessionId session);
   Outcome CompleteSession(SessionId session);  ///< its claims end; it is forgotten
   [[nodiscard]] const SchedulingSignals& signals() const noexcept;
 

@@ -203,6 +203,10 @@ class TIDEPOOL_EXPORT PrefixIndex {
   /// `block` has no copy in `tier` or above.
   /// COMPLEXITY: O(nodes below) + the chosen victims at the ends of their runs.
   [[nodiscard]] BlockId ResidentTail(BlockId block, TierIndex tier) const noexcept;
+  /// True if no sibling of the block counts in `tier`, its parent's other continuations.
+  [[nodiscard]] bool IsOnlyChild(BlockId block, TierIndex tier) const noexcept;
+  /// Appends `block` and up to `count` - 1 blocks before it in its run, deepest first.
+  void AppendUpwards(BlockId block, std::uint32_t count, std::vector<BlockId>& out) const;
   /// Marks a planned victim of `tier` (kChosen): from now on its parent's IsResidentTail sees it
   /// gone from its topmost tier. UnmarkChosen ends that, before or after the eviction;
   /// OnCopyChanged follows the eviction as ever. Only one plan at a time may choose a block.
@@ -221,11 +225,18 @@ class TIDEPOOL_EXPORT PrefixIndex {
   /// Sets claim `claim` (dense, the library's session index) to the path that ends with `deepest`
   /// (invalid: none), with `priority`. A run is split where the claim ends inside it. The claim
   /// follows evictions upwards. Blocks whose priority changed are appended to *changed.
+  /// Which blocks the claim covers anew and no longer goes to *moved (may be null), in prefix
+  /// order.
+  struct MovedClaim {
+    std::vector<BlockId> claimed, unclaimed;
+  };
   void SetClaim(std::uint32_t claim, BlockId deepest, Priority priority,
-                std::vector<BlockId>* changed);
-  void ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed);
+                std::vector<BlockId>* changed, MovedClaim* moved = nullptr);
+  void ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed, MovedClaim* moved = nullptr);
   /// Deepest block that the claim still covers, tombstones passed over, or invalid.
   [[nodiscard]] BlockId ClaimedTail(std::uint32_t claim) const noexcept;
+  /// How many claims cover the block. COMPLEXITY: O(1).
+  [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
   /// Appends the path of blocks (prefix order) that ends with `deepest`, tombstones left out.
   void AppendPath(BlockId deepest, std::vector<BlockId>& out) const;
 

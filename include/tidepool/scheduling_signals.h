@@ -44,6 +44,7 @@ struct SessionSignals {
   Priority priority = Priority::kNormal;  ///< E
   bool critical_path = false;             ///< E: somebody waits for this session's result
   PrefixHash prefix_hash;                 ///< L: digest of its deepest published block
+  BlockId deepest;                        ///< L: that block, when it was claimed; may have left
   std::uint32_t blocks = 0;               ///< L: published blocks it claims
 };
 

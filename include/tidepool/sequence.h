@@ -123,8 +123,9 @@ class TIDEPOOL_EXPORT Sequence {
   [[nodiscard]] Admission Resume() noexcept;
   Outcome Preempt(PreemptMode mode) noexcept;
   /// Ends the sequence. `fence`: the last step that may touch its blocks, when later than the last
-  /// commit's. The handle is empty afterwards.
-  Outcome Finish(Fence fence = Fence::Done()) noexcept;
+  /// commit's. `wait`: what its session waits for until its next request. The handle is empty
+  /// afterwards.
+  Outcome Finish(Fence fence = Fence::Done(), const PauseHint& wait = {}) noexcept;
 
   /// Current table; deltas are relative to the last call.
   [[nodiscard]] BlockTable block_table() noexcept;

@@ -400,6 +400,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   FindMisses(request, ns, plan);
   if (!HasSequence() || !MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
+    (void)SessionArrived(request.session);
     admission.outcome = Outcome::kBusy;
     return admission;
   }
@@ -438,6 +439,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
     session.state = SessionState::kRunning;
     session.priority = request.priority;
     session.critical_path = request.critical_path;
+    NotifySession(seq->session);
   }
   FillAdmission(*seq, length, admission);
   control_->Ref();
@@ -518,6 +520,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
                          .ns = seq.ns.value()};
   if (!MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
+    (void)SessionArrived(seq.session_id);
     admission.outcome = Outcome::kBusy;
     return admission;
   }
@@ -553,6 +556,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     SessionSignals& session = sessions_[seq.session];
     ++session.turn;
     session.state = SessionState::kRunning;
+    NotifySession(seq.session);
   }
   FillAdmission(seq, length, admission);
   if (!unsubmitted_.empty()) Pump();

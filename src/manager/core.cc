@@ -381,12 +381,8 @@ std::uint32_t ManagerCore::SessionIndex(SessionId session, bool create) {
 void ManagerCore::ForgetSession(std::uint32_t session) {
   SessionSignals& signals = sessions_[session];
   changed_.clear();
-  if (const BlockId tail = index_->ClaimedTail(session); want_claims_ && tail.valid()) {
-    scratch_.clear();
-    index_->AppendPath(tail, scratch_);
-    for (const auto& policy : policies_) policy->OnUnclaimed(signals, scratch_);
-  }
-  index_->ClearClaim(session, &changed_);
+  index_->ClearClaim(session, &changed_, MovedClaimIfWanted());
+  NotifyMovedClaim(session);
   NotifyPriorities(changed_);
   session_index_.erase(signals.session.value());
   signals = SessionSignals{};
@@ -394,10 +390,47 @@ void ManagerCore::ForgetSession(std::uint32_t session) {
   free_sessions_.push_back(session);
 }
 
+Outcome ManagerCore::SessionArrived(SessionId session) {
+  const std::uint32_t index = SessionIndex(session, false);
+  if (index == kNone) {  // all of it has left, but policies may still know it
+    SessionSignals signals;
+    signals.session = session;
+    signals.state = SessionState::kWaitingCapacity;
+    if (!session.valid()) return Outcome::kUnknownSession;
+    for (const auto& policy : policies_) policy->OnSession(signals, Now());
+    return Outcome::kOk;
+  }
+  SessionState& state = sessions_[index].state;
+  const bool waiting = state != SessionState::kRunning && state != SessionState::kCompleted;
+  if (!waiting || state == SessionState::kWaitingCapacity) return Outcome::kOk;
+  state = SessionState::kWaitingCapacity;
+  NotifySession(index);
+  return Outcome::kOk;
+}
+
+void ManagerCore::NotifySession(std::uint32_t session) {
+  const TimePoint now = Now();
+  for (const auto& policy : policies_) policy->OnSession(sessions_[session], now);
+}
+
+// What the claim no longer covers first: a policy may then file it as nobody's.
+void ManagerCore::NotifyMovedClaim(std::uint32_t session) {
+  if (!want_claims_) return;
+  for (const auto& policy : policies_) {
+    if (!moved_claim_.unclaimed.empty()) {
+      policy->OnUnclaimed(sessions_[session], moved_claim_.unclaimed);
+    }
+    if (index_->ClaimedTail(session).valid()) {
+      policy->OnClaimed(sessions_[session], moved_claim_.claimed);
+    }
+  }
+}
+
 Outcome ManagerCore::CompleteSession(SessionId session) {
   const std::uint32_t index = SessionIndex(session, false);
   if (index == kNone) return Outcome::kUnknownSession;
   sessions_[index].state = SessionState::kCompleted;
+  NotifySession(index);
   if (session_sequences_[index] == 0) ForgetSession(index);
   return Outcome::kOk;
 }
@@ -420,6 +453,7 @@ Outcome ManagerCore::UpdateExpectedReturn(SessionId session, TimePoint when, flo
   if (index == kNone) return Outcome::kUnknownSession;
   sessions_[index].expected_return = when;
   sessions_[index].expected_return_log_sd = log_sd;
+  NotifySession(index);
   return Outcome::kOk;
 }
 

@@ -212,6 +212,7 @@ class ManagerCore {
   EventSnapshot Snapshot() const;
   bool WaitIdle(Duration timeout);
   Outcome UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd);
+  Outcome SessionArrived(SessionId session);
   Outcome CompleteSession(SessionId session);
   std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes, Priority below) const;
   std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);
@@ -233,7 +234,7 @@ class ManagerCore {
   Outcome Pause(SequenceData& seq, const PauseHint& hint);
   Admission Resume(SequenceData& seq);
   Outcome Preempt(SequenceData& seq, PreemptMode mode);
-  Outcome Finish(SequenceData& seq, Fence fence);
+  Outcome Finish(SequenceData& seq, Fence fence, const PauseHint& wait = {});
   BlockTable Table(SequenceData& seq);
   Outcome Ready(SequenceData& seq, std::uint32_t layer) const noexcept;
   static Outcome TellLoadFailed(SequenceData& seq) noexcept;
@@ -330,7 +331,12 @@ class ManagerCore {
   void FreePrivate(BlockId block);
   void Discard(std::span<const BlockId> blocks);
   void SetClaim(SequenceData& seq);
-  void EndTurn(SequenceData& seq);
+  void EndTurn(SequenceData& seq, const PauseHint& wait);
+  void NotifySession(std::uint32_t session);
+  void NotifyMovedClaim(std::uint32_t session);
+  PrefixIndex::MovedClaim* MovedClaimIfWanted() noexcept {
+    return want_claims_ ? &moved_claim_ : nullptr;
+  }
   void CutBack(SequenceData& seq, std::uint32_t position);
   void UncountHits(const SequenceData& seq, std::uint32_t position);
 
@@ -504,6 +510,7 @@ class ManagerCore {
   std::vector<BlockRef> orphans_;
   bool want_misses_ = false;
   bool want_claims_ = false;
+  PrefixIndex::MovedClaim moved_claim_;    // scratch
   std::unique_ptr<DigestScheme> digests_;  // only for policies that want misses
   std::vector<PrefixHash> misses_;         // of the request being planned
   std::uint64_t tick_ = 0;                 // order of releases

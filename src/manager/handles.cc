@@ -131,10 +131,10 @@ Outcome Sequence::Preempt(PreemptMode mode) noexcept {
   return t.seq == nullptr ? t.error : t.core->Preempt(*t.seq, mode);
 }
 
-Outcome Sequence::Finish(Fence fence) noexcept {
+Outcome Sequence::Finish(Fence fence, const PauseHint& wait) noexcept {
   const Target t = Resolve(control_, index_, generation_);
   if (t.seq == nullptr) return t.error;
-  const Outcome outcome = t.core->Finish(*t.seq, fence);
+  const Outcome outcome = t.core->Finish(*t.seq, fence, wait);
   if (outcome != Outcome::kOk) return outcome;
   std::exchange(control_, nullptr)->Unref();
   return outcome;
@@ -234,6 +234,7 @@ bool KvCacheManager::WaitIdle(Duration timeout) { return core_->WaitIdle(timeout
 Outcome KvCacheManager::UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd) {
   return core_->UpdateExpectedReturn(session, when, log_sd);
 }
+Outcome KvCacheManager::SessionArrived(SessionId session) { return core_->SessionArrived(session); }
 Outcome KvCacheManager::CompleteSession(SessionId session) {
   return core_->CompleteSession(session);
 }

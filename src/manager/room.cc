@@ -301,6 +301,7 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
       ++got;
     }
     const bool exhausted = candidates_.size() < ask;
+    again |= got != before && policies_[tier]->needs().repeat;
     if (exhausted && !again) return;  // the policy has no more to offer
     if (got != before) {
       ask = n - got;
@@ -375,6 +376,7 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
                                                     .via_cause = Cause::kSelectVictim}
                                   : BlockPool::Move{.to = Phase::kFree, .cause = Cause::kDrop});
   policies_[tier]->OnEvicted(dropped_, EvictReason::kCapacity);
+  NotifyCopies(dropped_, tier, CopyState::kAbsent);
   for (const BlockId b : dropped_) {
     LogEvent(EventKind::kRemoved, b, tier, EvictReason::kCapacity, true);
     DetachCopy(b, tier);
@@ -405,6 +407,7 @@ void ManagerCore::DropEverywhere(std::span<const BlockId> blocks, EvictReason re
       if (((copies >> t) & 1u) == 0) continue;
       LogEvent(EventKind::kRemoved, b, t, reason, (copies >> (t + 1)) == 0);
       policies_[t]->OnEvicted({&b, 1}, reason);
+      NotifyCopy(b, t, CopyState::kAbsent);
       DetachCopy(b, t);
       ++stats_.evicted[t];
     }

@@ -5,6 +5,22 @@
 #include "src/manager/core.h"
 
 namespace tidepool::internal {
+namespace {
+
+SessionState StateOf(WaitClass wait) noexcept {
+  switch (wait) {
+    case WaitClass::kTool:
+      return SessionState::kWaitingTool;
+    case WaitClass::kNetwork:
+      return SessionState::kWaitingNetwork;
+    case WaitClass::kCapacity:
+      return SessionState::kWaitingCapacity;
+    default:
+      return SessionState::kWaitingUser;
+  }
+}
+
+}  // namespace
 
 // --- Growing and shrinking. ---
 
@@ -193,18 +209,7 @@ BlockTable ManagerCore::Table(SequenceData& seq) {
 Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
   BindThread();
   if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
-  EndTurn(seq);
-  if (seq.session != kNone) {
-    SessionSignals& session = sessions_[seq.session];
-    session.wait_class = hint.wait;
-    session.tool = hint.tool;
-    session.state = hint.wait == WaitClass::kUser      ? SessionState::kWaitingUser
-                    : hint.wait == WaitClass::kNetwork ? SessionState::kWaitingNetwork
-                                                       : SessionState::kWaitingTool;
-    const bool known = hint.expected_return != Duration::max();
-    session.expected_return = known ? After(session.idle_since, hint.expected_return) : kNever;
-    session.expected_return_log_sd = hint.expected_return_log_sd;
-  }
+  EndTurn(seq, hint);
   ReleaseFrom(seq, 0, TailAction::kKeep);
   seq.state = SequenceState::kPaused;
   return Outcome::kOk;
@@ -213,11 +218,7 @@ Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
 Outcome ManagerCore::Preempt(SequenceData& seq, PreemptMode mode) {
   BindThread();
   if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
-  EndTurn(seq);
-  if (seq.session != kNone) {
-    sessions_[seq.session].wait_class = WaitClass::kCapacity;
-    sessions_[seq.session].state = SessionState::kWaitingCapacity;
-  }
+  EndTurn(seq, {.wait = WaitClass::kCapacity});
   ++seq.preemptions;
   const bool offload = mode == PreemptMode::kOffload && tiers_ > 1;
   ReleaseFrom(seq, 0, offload ? TailAction::kOffload : TailAction::kFree);
@@ -226,14 +227,14 @@ Outcome ManagerCore::Preempt(SequenceData& seq, PreemptMode mode) {
   return Outcome::kOk;
 }
 
-Outcome ManagerCore::Finish(SequenceData& seq, Fence fence) {
+Outcome ManagerCore::Finish(SequenceData& seq, Fence fence, const PauseHint& wait) {
   BindThread();
   if (!fence.done() && fence.timeline != seq.timeline) return Outcome::kInvalidArgument;
   if (!fence.done() && (seq.last_fence.done() || seq.last_fence.step < fence.step)) {
     seq.last_fence = fence;
   }
   if (seq.state == SequenceState::kRunning) {
-    EndTurn(seq);
+    EndTurn(seq, wait);
     ReleaseFrom(seq, 0, TailAction::kFree);
   } else {
     const std::vector<SequenceData::PrivateBlock> kept = seq.kept;
@@ -250,14 +251,22 @@ Outcome ManagerCore::Finish(SequenceData& seq, Fence fence) {
   return Outcome::kOk;
 }
 
-// Claims the published path and starts the idle gap.
-void ManagerCore::EndTurn(SequenceData& seq) {
-  if (seq.session == kNone || sessions_[seq.session].state == SessionState::kCompleted) return;
+// Starts the idle gap and claims the published path.
+void ManagerCore::EndTurn(SequenceData& seq, const PauseHint& wait) {
+  if (seq.session == kNone) return;
   SessionSignals& session = sessions_[seq.session];
+  if (session.state == SessionState::kCompleted) {
+    SetClaim(seq);  // so that what ends is the claim on all of it
+    return;
+  }
   session.idle_since = Now();
-  session.expected_return = kNever;
-  session.wait_class = WaitClass::kUnknown;
-  session.state = SessionState::kWaitingUser;
+  const bool known = wait.expected_return != Duration::max();
+  session.expected_return = known ? After(session.idle_since, wait.expected_return) : kNever;
+  session.expected_return_log_sd = wait.expected_return_log_sd;
+  session.wait_class = wait.wait;
+  session.tool = wait.tool;
+  session.state = StateOf(wait.wait);
+  NotifySession(seq.session);
   SetClaim(seq);
 }
 
@@ -267,21 +276,12 @@ void ManagerCore::SetClaim(SequenceData& seq) {
     return;
   }
   SessionSignals& session = sessions_[seq.session];
-  const BlockId deepest = seq.cursor.block;
-  session.prefix_hash = pool_->digest(deepest);
+  session.deepest = seq.cursor.block;
+  session.prefix_hash = pool_->digest(session.deepest);
   session.blocks = seq.publish_blocks;
-  if (want_claims_) {
-    if (const BlockId old = index_->ClaimedTail(seq.session); old.valid()) {
-      scratch_.clear();
-      index_->AppendPath(old, scratch_);
-      for (const auto& policy : policies_) policy->OnUnclaimed(session, scratch_);
-    }
-    scratch_.clear();
-    index_->AppendPath(deepest, scratch_);
-    for (const auto& policy : policies_) policy->OnClaimed(session, scratch_);
-  }
   changed_.clear();
-  index_->SetClaim(seq.session, deepest, seq.priority, &changed_);
+  index_->SetClaim(seq.session, session.deepest, seq.priority, &changed_, MovedClaimIfWanted());
+  NotifyMovedClaim(seq.session);
   NotifyPriorities(changed_);
 }
 
