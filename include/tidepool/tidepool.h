@@ -7,9 +7,17 @@
 #include "tidepool/kv_layout.h"             // IWYU pragma: export
 #include "tidepool/lifecycle.h"             // IWYU pragma: export
 #include "tidepool/observer.h"              // IWYU pragma: export
+#include "tidepool/policy/arc.h"            // IWYU pragma: export
+#include "tidepool/policy/asym_cache.h"     // IWYU pragma: export
 #include "tidepool/policy/lru.h"            // IWYU pragma: export
+#include "tidepool/policy/sieve.h"          // IWYU pragma: export
+#include "tidepool/policy/spear.h"          // IWYU pragma: export
+#include "tidepool/policy/spear_paper.h"    // IWYU pragma: export
+#include "tidepool/policy/ttl.h"            // IWYU pragma: export
 #include "tidepool/scheduling_signals.h"    // IWYU pragma: export
 #include "tidepool/sequence.h"              // IWYU pragma: export
+#include "tidepool/session_model.h"         // IWYU pragma: export
+#include "tidepool/session_ranking.h"       // IWYU pragma: export
 #include "tidepool/status.h"                // IWYU pragma: export
 #include "tidepool/tier.h"                  // IWYU pragma: export
 #include "tidepool/transfer/host_engine.h"  // IWYU pragma: export
