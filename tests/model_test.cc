@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/all_policies.h"
 #include "tests/support/model_world.h"
 
 namespace tidepool::testing {
@@ -59,6 +60,15 @@ std::vector<ModelConfig> Configs() {
       Config("ThreeTiersEvents", {10, 8, 16}),
       Config("ThreeTiersTokens", {20, 20, 20}),
   };
+  for (const NamedPolicy& policy : AllPolicies()) {
+    for (const auto& slots : {std::vector<std::uint32_t>{14}, {10, 8, 16}}) {
+      std::string name(policy.name);
+      std::erase(name, '_');
+      configs.push_back(Config(name + (slots.size() == 1 ? "OneTier" : "ThreeTiers"), slots));
+      configs.back().policy = policy.make;
+      configs.back().steps = 3000;
+    }
+  }
   for (ModelConfig& config : configs) {
     const auto has = [&](const char* word) { return config.name.find(word) != std::string::npos; };
     if (has("Events")) config.event_capacity = config.slots.size() == 2 ? 16 : 4096;
@@ -231,7 +241,7 @@ class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
 
 TEST_P(ModelTest, RandomOperations) {
   const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
-  const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", 13000);
+  const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", GetParam().steps);
   std::vector<ModelOp> ops = RandomOps(seed, steps);
   if (const char* log = std::getenv("TIDEPOOL_MODEL_LOG")) ops = ReadOps(log);
   std::string failure;

@@ -126,6 +126,99 @@ TEST(ReplayGenerator, IsLikeItsSources) {
   ExpectLike("user wait", user_gap, std::exp(4.97), std::exp(4.97 + 1.74 * 1.2816));
 }
 
+struct TurnValues {
+  std::vector<double> turns, first, output, growth, gap, arrival_gap, tool_share;
+  double single = 0;
+};
+
+template <typename Preset>
+TurnValues ValuesOf(const Preset& preset, std::uint64_t sessions) {
+  TurnValues v;
+  for (std::uint64_t number = 0; number < sessions; ++number) {
+    const std::vector<Turn> session = GenerateTurns(preset, 2, number);
+    v.turns.push_back(static_cast<double>(session.size()));
+    v.single += session.size() == 1 ? 1. / static_cast<double>(sessions) : 0;
+    v.first.push_back(session[0].input_tokens);
+    double waits = 0, busy = 0;
+    for (std::size_t i = 0; i < session.size(); ++i) {
+      v.output.push_back(session[i].output_tokens);
+      busy += static_cast<double>(session[i].busy_ms);
+      if (i == 0) continue;
+      waits += static_cast<double>(session[i].gap_ms);
+      v.growth.push_back(1. * session[i].input_tokens - session[i - 1].input_tokens);
+      v.gap.push_back(static_cast<double>(session[i].gap_ms) / 1000);
+      v.arrival_gap.push_back(static_cast<double>(session[i].gap_ms + session[i - 1].busy_ms) /
+                              1000);
+    }
+    v.tool_share.push_back(waits / (waits + busy));
+  }
+  return v;
+}
+
+TEST(ReplayGenerator, AutonomousAgentsAreLikeTheirSources) {
+  const TurnValues v = ValuesOf(AutonomousPreset(), 3000);
+  ExpectLike("turns", v.turns, 45, 92);
+  ExpectLike("first context", v.first, 13.4e3, 13.8e3);
+  ExpectLike("growth", v.growth, 409, 1468);
+  ExpectLike("tool wait", v.gap, 0.035, 9.3);
+  double mean = 0;
+  for (const double gap : v.gap) mean += gap / static_cast<double>(v.gap.size());
+  EXPECT_NEAR(mean, 3.05, 0.3);
+  std::vector<double> shares = v.tool_share;
+  EXPECT_NEAR(QuantileOf(shares, .5), 0.36, 0.036);
+}
+
+TEST(ReplayGenerator, ChatIsLikeItsSources) {
+  const TurnValues v = ValuesOf(ChatPreset(), 10'000);
+  EXPECT_NEAR(v.single, 0.76, 0.01);
+  ExpectLike("turns", v.turns, 1, 2);
+  ExpectLike("first context", v.first, 7.3e3, 28e3);
+  ExpectLike("output tokens", v.output, 356, 607);
+  ExpectLike("growth", v.growth, 497, 4716);
+  ExpectLike("arrival to arrival", v.arrival_gap, std::exp(4.85), std::exp(4.85 + 0.92 * 1.2816));
+}
+
+TEST(ReplayGenerator, TheSpreadBetweenSessionsScalesWaitsOnly) {
+  AutonomousPreset spread;
+  spread.between_session_sd = 1;
+  std::vector<double> scales;
+  for (std::uint64_t number = 0; number < 2000; ++number) {
+    const std::vector<Turn> plain = GenerateTurns(AutonomousPreset(), 2, number);
+    const std::vector<Turn> scaled = GenerateTurns(spread, 2, number);
+    ASSERT_EQ(plain.size(), scaled.size());
+    double before = 0, after = 0;
+    for (std::size_t i = 0; i < plain.size(); ++i) {
+      EXPECT_EQ(plain[i].input_tokens, scaled[i].input_tokens);
+      EXPECT_EQ(plain[i].busy_ms, scaled[i].busy_ms);
+      before += static_cast<double>(plain[i].gap_ms);
+      after += static_cast<double>(scaled[i].gap_ms);
+    }
+    scales.push_back(std::log(after / before));
+  }
+  double squares = 0;
+  for (const double scale : scales) squares += scale * scale / static_cast<double>(scales.size());
+  EXPECT_NEAR(std::sqrt(squares), 1, 0.05);
+}
+
+TEST(ReplayGenerator, OtherPresetsMakeValidTraces) {
+  for (const Trace& trace :
+       {GenerateTrace(AutonomousPreset(), 5, 30), GenerateTrace(ChatPreset(), 5, 200)}) {
+    const std::string text = FormatTrace(trace, "x");
+    const auto read = ParseTrace(text, "t");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(FormatTrace(*read, "x"), text);
+    std::unordered_map<std::uint64_t, std::uint64_t> before;  // id -> id before it
+    for (const Request& request : trace.requests) {
+      EXPECT_EQ(request.blocks, request.input_tokens / trace.block_tokens);
+      std::uint64_t last = ~std::uint64_t{0};
+      ForEachBlock(trace, request, request.blocks, [&](std::uint64_t id) {
+        ASSERT_EQ(before.try_emplace(id, last).first->second, last) << "id " << id;
+        last = id;
+      });
+    }
+  }
+}
+
 TEST(ReplayGenerator, HitRatioOfAnInfiniteCache) {
   CodingPreset preset;
   preset.shared_variants = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/all_policies.h"
 #include "tests/support/flat_arc_policy.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/session_ranked_policy.h"
@@ -35,6 +36,10 @@ TEST(Scenario, S26TailsGoBeforeHeads) {
   EvictChainsTailFirst(Using(&MakeLruPolicy));
   EvictChainsTailFirst(Using(&MakeFlatArcPolicy));
   EvictChainsTailFirst(Using(&MakeSessionRankedPolicy));
+  for (const NamedPolicy& policy : AllPolicies()) {
+    SCOPED_TRACE(policy.name);
+    EvictChainsTailFirst(Using(policy.make));
+  }
   PolicyRecord record{.heads_first = true};  // the pool corrects a policy that names heads
   EvictChainsTailFirst(Recording(&record));
 }

@@ -12,6 +12,7 @@
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/session_ranked_policy.h"
 #include "tidepool/policy/lru.h"
+#include "tidepool/policy/spear.h"
 
 namespace tidepool::testing {
 namespace {
@@ -74,6 +75,14 @@ TEST(Scenario, S20WaitingIsNotColdLru) {
 
 TEST(Scenario, S20WaitingIsNotColdSessionRanked) {
   ScenarioFixture s({.hbm = 4, .adjust = Using(&MakeSessionRankedPolicy)});
+  PressureBeforeAReturns(s);
+  EXPECT_EQ(s.Found(Text(2, 8)), 0u);
+  EXPECT_EQ(s.Resume("S1"), kOk);
+  EXPECT_EQ(s.admission("S1").ready_tokens, 8u);
+}
+
+TEST(Scenario, S20WaitingIsNotColdSpear) {
+  ScenarioFixture s({.hbm = 4, .adjust = Using([] { return MakeSpearPolicy(); })});
   PressureBeforeAReturns(s);
   EXPECT_EQ(s.Found(Text(2, 8)), 0u);
   EXPECT_EQ(s.Resume("S1"), kOk);

@@ -109,6 +109,9 @@ elseif(CASE STREQUAL "example")
   if(NOT EXAMPLE STREQUAL "agent_replay") # the main job has tests of its own
     run(${CMAKE_COMMAND} -E chdir ${WORK_DIR} ${binary_dir}/${EXAMPLE})
   endif()
+  if(EXAMPLE STREQUAL "custom_policy") # and the installed conformance suite
+    run(${CMAKE_COMMAND} -E chdir ${WORK_DIR} ${binary_dir}/custom_policy_test)
+  endif()
 
 else()
   message(FATAL_ERROR "unknown case '${CASE}'")

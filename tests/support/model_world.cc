@@ -80,6 +80,9 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   }
   options.tiers[0].device_work = config.queued_work ? DeviceWork::kQueued : DeviceWork::kInline;
   options.clock = &clock_;
+  if (config.policy != nullptr) {
+    options.policy = [make = config.policy](TierIndex) { return make(); };
+  }
   options.observer = this;
   options.digest_seed = kDigestSeed;
   options.match_partial_tail = config.partial_tail;

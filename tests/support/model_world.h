@@ -40,6 +40,8 @@ struct ModelConfig {
   bool recompute = false;  ///< the cost model is known, so dirty victims may be dropped
   std::uint32_t event_capacity = 0;
   FakeFaults faults = {};
+  PolicyFactory policy = nullptr;  ///< null: the default
+  std::uint64_t steps = 13000;
 };
 inline void PrintTo(const ModelConfig& config, std::ostream* out) { *out << config.name; }
 

@@ -1,8 +1,7 @@
-#include "tests/support/flat_cache.h"
+#include "tidepool/testing/flat_cache.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 namespace tidepool::testing {
 namespace {
@@ -42,17 +41,28 @@ void FlatCache::Insert(const PrefixHash& key) {
   policy_->OnInserted({&b, 1});
 }
 
-std::vector<PrefixHash> FlatCache::Evict(std::uint32_t count) { return EvictFor(count, {}); }
-
-std::vector<PrefixHash> FlatCache::EvictFor(std::uint32_t count,
-                                            std::span<const PrefixHash> incoming) {
+std::vector<BlockId> FlatCache::Select(std::uint32_t count, std::span<const PrefixHash> incoming) {
   VictimQuery query;
   query.blocks = count;
   query.incoming = incoming;
   std::vector<BlockId> victims;
   policy_->SelectVictims(query, SchedulingSignals{}, victims);
+  return victims;
+}
+
+std::vector<PrefixHash> FlatCache::Victims(std::uint32_t count) {
   std::vector<PrefixHash> keys;
-  for (BlockId b : victims) {
+  for (const BlockId b : Select(count, {})) keys.push_back(pool_.digest(b));
+  return keys;
+}
+
+std::vector<PrefixHash> FlatCache::Evict(std::uint32_t count) { return EvictFor(count, {}); }
+
+std::vector<PrefixHash> FlatCache::EvictFor(std::uint32_t count,
+                                            std::span<const PrefixHash> incoming) {
+  std::vector<PrefixHash> keys;
+  for (const BlockId b : Select(count, incoming)) {
+    if (!pool_.Evictable(b, kTier)) continue;  // as the manager does
     keys.push_back(pool_.digest(b));
     blocks_.erase(keys.back());
     policy_->OnEvicted({&b, 1}, EvictReason::kCapacity);
@@ -67,31 +77,6 @@ void FlatCache::Resize(std::uint32_t capacity) {
   capacity_ = capacity;
   if (blocks_.size() > capacity) Evict(static_cast<std::uint32_t>(blocks_.size()) - capacity);
   policy_->Attach(BlockView(&pool_, nullptr), kTier, capacity);
-}
-
-std::vector<PrefixHash> ReadFlatReferences(const std::string& ttrace_path) {
-  std::vector<PrefixHash> references;
-  std::ifstream file(ttrace_path);
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
-    std::istringstream fields(line);
-    std::string time;
-    std::string skipped;
-    std::string ranges;
-    std::uint64_t scope = 0;
-    fields >> time >> scope;
-    for (int field = 2; field < 10; ++field) fields >> skipped;
-    fields >> ranges;
-    std::istringstream list(ranges == "-" ? "" : ranges);
-    for (std::string range; std::getline(list, range, ',');) {
-      const std::size_t dash = range.find('-');
-      const std::uint64_t first = std::stoull(range);
-      const std::uint64_t last =
-          dash == std::string::npos ? first : std::stoull(range.substr(dash + 1));
-      for (std::uint64_t id = first; id <= last; ++id) references.push_back(FlatKey(scope, id));
-    }
-  }
-  return references;
 }
 
 }  // namespace tidepool::testing

@@ -1,0 +1,160 @@
+// The program policy_lab as a user meets it: options, messages, exit status, files.
+#ifdef TIDEPOOL_POLICY_LAB
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "bench/policy_lab/options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace policy_lab {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct LabRun {
+  int status = -1;
+  std::string output;  // stdout and stderr
+};
+
+LabRun PolicyLab(const std::string& arguments) {
+  LabRun run;
+  const std::string command = std::string("exec 2>&1; '") + TIDEPOOL_POLICY_LAB + "' " + arguments;
+  std::FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return run;
+  std::array<char, 4096> buffer;
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    run.output.append(buffer.data(), n);
+  }
+  const int status = pclose(pipe);
+  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return run;
+}
+
+std::string TempPath(const std::string& name) {
+  return testing::TempDir() + "/policy_lab-" + std::to_string(getpid()) + "-" + name;
+}
+
+std::string ReadAll(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(PolicyLabMain, RunsAPreset) {
+  const std::string json = TempPath("r.json"), csv = TempPath("r.csv"), html = TempPath("r.html");
+  const LabRun run =
+      PolicyLab("--generate chat --sessions 30 --capacity-blocks 300,900 --policy " +
+                std::string("lru,belady --json ") + json + " --csv " + csv + " --html=" + html);
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("belady"));
+  EXPECT_THAT(run.output, HasSubstr("chat preset, seed 1"));
+  EXPECT_THAT(ReadAll(json), HasSubstr("\"rows\": ["));
+  EXPECT_THAT(ReadAll(csv), HasSubstr("policy,capacity_blocks"));
+  EXPECT_THAT(ReadAll(html), HasSubstr("Hit ratio over capacity"));
+  for (const std::string& path : {json, csv, html}) std::filesystem::remove(path);
+}
+
+TEST(PolicyLabMain, RunsFlatReferences) {
+  const std::string refs = TempPath("refs"), json = TempPath("refs.json");
+  std::ofstream(refs) << "a\nb\na\nc\nb\na\n";
+  const LabRun run = PolicyLab("--refs " + refs + " --capacity-blocks 2 --json " + json);
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(ReadAll(json), HasSubstr("\"misses\": 5"));
+  std::filesystem::remove(refs);
+  std::filesystem::remove(json);
+}
+
+TEST(PolicyLabMain, Helps) {
+  const LabRun run = PolicyLab("--help");
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.output, HasSubstr("--scope-start"));
+  EXPECT_THAT(run.output, HasSubstr("belady_cost"));
+}
+
+TEST(PolicyLabMain, BadArgumentsExitWithTwo) {
+  for (const char* arguments :
+       {"", "--trace /nowhere --capacity-blocks 10", "--generate chat --capacity-blocks ten",
+        "--generate chat", "--bogus"}) {
+    const LabRun run = PolicyLab(arguments);
+    EXPECT_EQ(run.status, 2) << arguments << ": " << run.output;
+    EXPECT_THAT(run.output, testing::StartsWith("policy_lab: ")) << arguments;
+  }
+}
+
+std::string ErrorOf(std::vector<const char*> arguments) {
+  const auto parsed = ParseCommandLine(arguments);
+  return parsed.ok() ? "" : std::string(parsed.status().message());
+}
+
+TEST(PolicyLabOptions, ErrorsNameOptionAndValue) {
+  struct Case {
+    const char* option;
+    const char* value;
+  };
+  for (const Case& c : std::initializer_list<Case>{{"--generate", "novel"},
+                                                   {"--part", "3/2"},
+                                                   {"--part", "1"},
+                                                   {"--mode", "hold"},
+                                                   {"--scope-start", "poisson"},
+                                                   {"--scope-start", "poisson:-1"},
+                                                   {"--seeds", "0"},
+                                                   {"--seed", "x"},
+                                                   {"--capacity-blocks", "10,,20"},
+                                                   {"--capacity-blocks", "1"},
+                                                   {"--capacity-held", "nan"},
+                                                   {"--policy", "lru,best"},
+                                                   {"--lower-policy", "best"},
+                                                   {"--hint-log-sd", "inf"},
+                                                   {"--completion", "maybe"},
+                                                   {"--priority", "high"},
+                                                   {"--service", "fast"},
+                                                   {"--link-gbs", "0"},
+                                                   {"--block-mb", "-2"},
+                                                   {"--prefill-slope", "0"},
+                                                   {"--jobs", "0"}}) {
+    const std::string error = ErrorOf({c.option, c.value});
+    EXPECT_THAT(error, HasSubstr(c.option));
+    EXPECT_NE(error.find('"'), error.npos) << c.option << " " << c.value << ": " << error;
+  }
+  EXPECT_THAT(ErrorOf({"--quiet=yes"}), HasSubstr("takes no value"));
+  EXPECT_THAT(ErrorOf({"--trace"}), HasSubstr("needs a value"));
+  EXPECT_THAT(ErrorOf({"--wrong", "1"}), HasSubstr("\"--wrong\""));
+}
+
+TEST(PolicyLabOptions, ChecksWhatBelongsTogether) {
+  EXPECT_THAT(ErrorOf({"--trace", "t", "--generate", "chat", "--capacity-blocks", "9"}),
+              HasSubstr("one of --trace"));
+  EXPECT_THAT(ErrorOf({"--trace", "t"}), HasSubstr("--capacity-blocks"));
+  EXPECT_THAT(ErrorOf({"--trace", "t", "--capacity-held", "2"}), HasSubstr("--mode engine"));
+  EXPECT_THAT(ErrorOf({"--trace", "t", "--capacity-blocks", "9", "--nvme-blocks", "9"}),
+              HasSubstr("--dram-blocks"));
+  EXPECT_THAT(ErrorOf({"--refs", "r", "--capacity-blocks", "9", "--html", "h"}),
+              HasSubstr("--html"));
+}
+
+TEST(PolicyLabOptions, AllMeansEachPolicyOnce) {
+  const char* const arguments[] = {"--trace",    "t",        "--capacity-blocks",
+                                   "9,8",        "--policy", "belady,all,lru",
+                                   "--block-mb", "2.5"};
+  const auto parsed = ParseCommandLine(arguments);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const auto& policies = parsed->settings.policies;
+  EXPECT_EQ(policies.front(), "belady");
+  EXPECT_EQ(std::count(policies.begin(), policies.end(), "lru"), 1);
+  EXPECT_EQ(parsed->settings.capacities.size(), 2u);
+  EXPECT_DOUBLE_EQ(parsed->settings.block_bytes, 2.5e6);
+}
+
+}  // namespace
+}  // namespace policy_lab
+
+#endif  // TIDEPOOL_POLICY_LAB
