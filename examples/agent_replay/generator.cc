@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <string>
 #include <utility>
 
 namespace agent_replay {
@@ -11,6 +13,7 @@ namespace {
 // ones count what it wrote, so that writers never meet whatever the number of sessions.
 constexpr unsigned kIdBits = 26;
 constexpr std::uint32_t kMaxShared = 64;
+constexpr std::uint64_t kScaleStream = 0x5ca1e;
 
 constexpr std::uint64_t FirstId(std::uint64_t number, bool sub_agent) {
   return (kMaxShared + 2 * number + (sub_agent ? 1 : 0)) << kIdBits;
@@ -81,21 +84,45 @@ void NextContext(const CodingPreset& preset, Random& random, const Turn& last, T
                               turn.input_tokens / preset.block_tokens);
 }
 
-std::uint32_t PickVariant(const CodingPreset& preset, Random& random) {
+const Quantiles& PickTool(const AutonomousPreset& preset, Random& random) {
+  double at = random.Uniform();
+  for (const ToolKind& tool : preset.tools) {
+    at -= tool.share;
+    if (at < 0) return tool.seconds;
+  }
+  return preset.tools.back().seconds;
+}
+
+/// What a trace needs to know of any preset.
+struct Frame {
+  std::string name;
+  double mean_start_gap_s;
+  std::uint32_t block_tokens;
+  std::uint32_t shared_tokens;
+  std::uint32_t shared_variants;
+};
+
+template <typename Preset>
+Frame FrameOf(std::string name, const Preset& preset) {
+  return {std::move(name), preset.mean_start_gap_s, preset.block_tokens, preset.shared_tokens,
+          preset.shared_variants};
+}
+
+std::uint32_t PickVariant(std::uint32_t variants, Random& random) {
   double total = 0;
-  for (std::uint32_t i = 0; i < preset.shared_variants; ++i) total += 1.0 / (i + 1);
+  for (std::uint32_t i = 0; i < variants; ++i) total += 1.0 / (i + 1);
   double at = random.Uniform() * total;
-  for (std::uint32_t i = 0; i + 1 < preset.shared_variants; ++i) {
+  for (std::uint32_t i = 0; i + 1 < variants; ++i) {
     at -= 1.0 / (i + 1);
     if (at < 0) return i;
   }
-  return preset.shared_variants - 1;
+  return variants - 1;
 }
 
 /// Gives one session's turns blocks and arrival times and appends them to the trace.
 class Writer {
  public:
-  Writer(const CodingPreset& preset, Trace& trace) : preset_(preset), trace_(trace) {}
+  Writer(const Frame& frame, Trace& trace) : frame_(frame), trace_(trace) {}
 
   struct Session {
     std::uint64_t id = 0;
@@ -113,7 +140,7 @@ class Writer {
     for (std::size_t i = 0; i < turns.size(); ++i) {
       const Turn& turn = turns[i];
       if (i > 0) time += turn.gap_ms;
-      const std::uint32_t blocks = turn.input_tokens / preset_.block_tokens;
+      const std::uint32_t blocks = turn.input_tokens / frame_.block_tokens;
       if (i == 0) {
         StartContext(session.shared_variant, blocks, context);
       } else {
@@ -141,8 +168,8 @@ class Writer {
  private:
   void StartContext(std::uint32_t variant, std::uint32_t blocks,
                     std::vector<BlockRange>& context) const {
-    if (preset_.shared_variants == 0) return;
-    const std::uint64_t shared = std::min(preset_.shared_tokens / preset_.block_tokens, blocks);
+    if (frame_.shared_variants == 0) return;
+    const std::uint64_t shared = std::min(frame_.shared_tokens / frame_.block_tokens, blocks);
     const std::uint64_t first = std::uint64_t{variant} << kIdBits;
     if (shared > 0) context.push_back({first, first + shared - 1});
   }
@@ -161,7 +188,7 @@ class Writer {
       blocks -= context[i].count();
     }
   }
-  const CodingPreset& preset_;
+  const Frame& frame_;
   Trace& trace_;
 };
 
@@ -169,6 +196,45 @@ std::int64_t Length(const std::vector<Turn>& turns) {
   std::int64_t length = 0;
   for (const Turn& turn : turns) length += std::max<std::int64_t>(0, turn.gap_ms) + turn.busy_ms;
   return length;
+}
+
+/// The turns of a session's stream, or of its sub-agent's.
+using TurnSource = std::function<std::vector<Turn>(std::uint64_t number, bool sub_agent)>;
+
+Trace WriteTrace(const Frame& frame, std::uint64_t seed, std::uint32_t sessions,
+                 const TurnSource& turns_of) {
+  Trace trace;
+  trace.name = frame.name + " preset, seed " + std::to_string(seed);
+  trace.block_tokens = frame.block_tokens;
+  Writer writer(frame, trace);
+  double start_s = 0;
+  for (std::uint64_t number = 0; number < sessions; ++number) {
+    Random random(~seed, number);  // apart from the streams of the turns
+    start_s += number == 0 ? 0 : random.Exponential(frame.mean_start_gap_s);
+    Writer::Session session{.id = 1000 * number,
+                            .next_block = FirstId(number, false),
+                            .shared_variant = PickVariant(frame.shared_variants, random),
+                            .start_ms = Milliseconds(start_s)};
+    std::vector<Turn> turns = turns_of(number, false);
+    std::int64_t before_ms = session.start_ms;
+    for (Turn& turn : turns) {
+      if (turn.spawns) {
+        const std::vector<Turn> inner = turns_of(number, true);
+        writer.Write({.id = session.id + 1,
+                      .parent = static_cast<std::int64_t>(session.id),
+                      .next_block = FirstId(number, true),
+                      .shared_variant = session.shared_variant,
+                      .start_ms = before_ms},
+                     inner);
+        turn.gap_ms = std::max(turn.gap_ms, Length(inner));
+      }
+      before_ms += std::max<std::int64_t>(0, turn.gap_ms) + turn.busy_ms;
+    }
+    writer.Write(session, turns);
+  }
+  std::stable_sort(trace.requests.begin(), trace.requests.end(),
+                   [](const Request& a, const Request& b) { return a.time_ms < b.time_ms; });
+  return trace;
 }
 
 }  // namespace
@@ -218,39 +284,78 @@ std::vector<Turn> GenerateTurns(const CodingPreset& preset, std::uint64_t seed,
   return result;
 }
 
-Trace GenerateTrace(const CodingPreset& preset, std::uint64_t seed, std::uint32_t sessions) {
-  Trace trace;
-  trace.name = "coding preset, seed " + std::to_string(seed);
-  trace.block_tokens = preset.block_tokens;
-  Writer writer(preset, trace);
-  double start_s = 0;
-  for (std::uint64_t number = 0; number < sessions; ++number) {
-    Random random(~seed, number);  // apart from the streams of the turns
-    start_s += number == 0 ? 0 : random.Exponential(preset.mean_start_gap_s);
-    Writer::Session session{.id = 1000 * number,
-                            .next_block = FirstId(number, false),
-                            .shared_variant = PickVariant(preset, random),
-                            .start_ms = Milliseconds(start_s)};
-    std::vector<Turn> turns = GenerateTurns(preset, seed, number, false);
-    std::int64_t before_ms = session.start_ms;
-    for (Turn& turn : turns) {
-      if (turn.spawns) {
-        const std::vector<Turn> inner = GenerateTurns(preset, seed, number, true);
-        writer.Write({.id = session.id + 1,
-                      .parent = static_cast<std::int64_t>(session.id),
-                      .next_block = FirstId(number, true),
-                      .shared_variant = session.shared_variant,
-                      .start_ms = before_ms},
-                     inner);
-        turn.gap_ms = std::max(turn.gap_ms, Length(inner));
-      }
-      before_ms += std::max<std::int64_t>(0, turn.gap_ms) + turn.busy_ms;
+std::vector<Turn> GenerateTurns(const AutonomousPreset& preset, std::uint64_t seed,
+                                std::uint64_t number) {
+  Random random(seed, 2 * number);
+  const double turns = preset.turns.Sample(random);
+  // Its own stream: the spread changes waits and nothing else.
+  Random scale_random(seed ^ kScaleStream, number);
+  const double scale = std::exp(preset.between_session_sd * scale_random.Normal());
+  std::vector<Turn> result(static_cast<std::size_t>(std::max(1.0, std::round(turns))));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    Turn& turn = result[i];
+    if (i == 0) {
+      turn.input_tokens = Round(preset.first_context.Sample(random));
+    } else {
+      const Turn& last = result[i - 1];
+      const double wait_s = std::min(preset.tool_cap_s, PickTool(preset, random).Sample(random));
+      turn.gap_kind = GapKind::kTool;
+      turn.gap_ms = Milliseconds(scale * wait_s);
+      turn.input_tokens = last.input_tokens + last.output_tokens + turn.added_tokens;
+      turn.kept_blocks = last.input_tokens / preset.block_tokens;
     }
-    writer.Write(session, turns);
+    const double growth = preset.growth.Sample(random);
+    turn.output_tokens = Round(growth * preset.output_share);
+    if (i + 1 < result.size()) result[i + 1].added_tokens = Round(growth) - turn.output_tokens;
+    turn.busy_ms = Milliseconds(preset.server_s.Sample(random));
   }
-  std::stable_sort(trace.requests.begin(), trace.requests.end(),
-                   [](const Request& a, const Request& b) { return a.time_ms < b.time_ms; });
-  return trace;
+  return result;
+}
+
+std::vector<Turn> GenerateTurns(const ChatPreset& preset, std::uint64_t seed,
+                                std::uint64_t number) {
+  Random random(seed, 2 * number);
+  const double turns = preset.turns.Sample(random);
+  std::vector<Turn> result(static_cast<std::size_t>(std::max(1.0, std::round(turns))));
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    Turn& turn = result[i];
+    turn.output_tokens = Round(preset.output_tokens.Sample(random));
+    turn.busy_ms = Milliseconds(turn.output_tokens * preset.decode_s);
+    if (i == 0) {
+      turn.input_tokens = Round(preset.first_context.Sample(random));
+      continue;
+    }
+    const Turn& last = result[i - 1];
+    const double arrival_s =
+        std::min(preset.user_cap_s, std::exp(preset.user_mu + preset.user_sigma * random.Normal()));
+    turn.gap_kind = GapKind::kUser;
+    turn.gap_ms = std::max<std::int64_t>(0, Milliseconds(arrival_s) - last.busy_ms);
+    // The next prompt may leave out some of the answer.
+    const std::uint32_t growth = Round(preset.growth.Sample(random));
+    turn.added_tokens = growth - std::min(growth, last.output_tokens);
+    turn.input_tokens = last.input_tokens + growth;
+    turn.kept_blocks = last.input_tokens / preset.block_tokens;
+  }
+  return result;
+}
+
+Trace GenerateTrace(const CodingPreset& preset, std::uint64_t seed, std::uint32_t sessions) {
+  return WriteTrace(FrameOf("coding", preset), seed, sessions,
+                    [&](std::uint64_t number, bool sub_agent) {
+                      return GenerateTurns(preset, seed, number, sub_agent);
+                    });
+}
+
+Trace GenerateTrace(const AutonomousPreset& preset, std::uint64_t seed, std::uint32_t sessions) {
+  return WriteTrace(FrameOf("autonomous", preset), seed, sessions, [&](std::uint64_t number, bool) {
+    return GenerateTurns(preset, seed, number);
+  });
+}
+
+Trace GenerateTrace(const ChatPreset& preset, std::uint64_t seed, std::uint32_t sessions) {
+  return WriteTrace(FrameOf("chat", preset), seed, sessions, [&](std::uint64_t number, bool) {
+    return GenerateTurns(preset, seed, number);
+  });
 }
 
 }  // namespace agent_replay

@@ -1,5 +1,6 @@
-// agent_replay/generator.h - synthetic sessions of a coding assistant: growing contexts, tool and
-// user waits, compactions, broken prefixes, sub-agents, prefixes that sessions share.
+// agent_replay/generator.h - synthetic sessions, as three presets: a coding assistant (growing
+// contexts, tool and user waits, compactions, broken prefixes, sub-agents), an autonomous agent
+// (tool waits by kind of tool) and chat (few turns). Sessions share prefixes.
 //
 // Each session has a random stream of its own, split from the seed by the session's number, so that
 // a longer run keeps its earlier sessions. No block id is ever used for two prefixes.
@@ -133,6 +134,75 @@ struct CodingPreset {
   std::uint32_t shared_variants = 4;
 };
 
+/// Waits for one kind of tool.
+struct ToolKind {
+  double share = 0;  ///< of the calls
+  Quantiles seconds;
+};
+
+/// Parameters of an autonomous software agent. Source of every figure unless said otherwise: the
+/// 111 sessions of agentcgroup with a local Qwen model, as measured there. Nobody answers but
+/// tools.
+struct AutonomousPreset {
+  double mean_start_gap_s = 60;  ///< Poisson; free, sets the load
+  std::uint32_t block_tokens = 64;
+
+  Quantiles turns{{{.10, 18}, {.50, 45}, {.90, 92}, {.99, 135}}};
+  Quantiles first_context{{{.10, 13.2e3}, {.50, 13.4e3}, {.90, 13.8e3}, {.99, 14.6e3}}};
+  /// Of the context in one turn, output included.
+  Quantiles growth{{{.10, 114}, {.50, 409}, {.90, 1468}, {.99, 10.0e3}}};
+  /// Assumed: how much of the growth is output.
+  double output_share = 0.5;
+
+  /// Medians, p90 and p99 as measured; lower points from the log-normals fitted to the same calls.
+  /// Assumed: p75 of git and of other shell calls, which are either instant or take seconds.
+  std::array<ToolKind, 11> tools{{
+      {.138, Quantiles({{.10, .61}, {.50, 8.0}, {.90, 13.4}, {.99, 79}, {.999, 121}})},   // tests
+      {.171, Quantiles({{.01, .02}, {.10, .17}, {.50, 7.4}, {.90, 10.3}, {.99, 16.9}})},  // python
+      {.035, Quantiles({{.10, 1.8}, {.50, 7.7}, {.90, 15.3}, {.99, 42}})},                // install
+      {.067, Quantiles({{.10, .005}, {.50, .03}, {.75, .06}, {.90, 7.5}, {.99, 14}})},    // git
+      {.095,
+       Quantiles(
+           {{.10, .004}, {.50, .03}, {.75, .06}, {.90, 7.8}, {.99, 15}})},      // other shell calls
+      {.192, Quantiles({{.10, .006}, {.50, .013}, {.90, .041}, {.99, .054}})},  // read
+      {.099, Quantiles({{.10, .013}, {.50, .024}, {.90, .053}, {.99, .076}})},  // edit
+      {.079, Quantiles({{.10, .013}, {.50, .023}, {.90, .047}, {.99, .059}})},  // grep
+      {.078, Quantiles({{.10, .006}, {.50, .013}, {.90, .041}, {.99, .051}})},  // to-do list
+      {.045, Quantiles({{.10, .014}, {.50, .027}, {.90, .05}, {.99, .1}})},     // glob, write
+      {.001, Quantiles({{.10, 7.8}, {.50, 14.3}, {.90, 26}})},                  // web fetch
+  }};
+  double tool_cap_s = 121;  ///< the tools' time limit
+  /// Ours, not measured: log-sd of the sessions' time scales, by which each multiplies its waits.
+  double between_session_sd = 0;
+  /// Assumed: makes tools 0.36 of a session's time at the median, as measured.
+  Quantiles server_s{{{.10, 2.7}, {.50, 4.9}, {.90, 9.3}}};
+
+  /// The first context is almost constant: one prefix for the one set of tools.
+  std::uint32_t shared_tokens = 13'200;
+  std::uint32_t shared_variants = 1;
+};
+
+/// Parameters of chat. Source of every figure unless said otherwise: the conversation trace of
+/// Mooncake (first 60 %), sessions inferred from prefixes.
+struct ChatPreset {
+  double mean_start_gap_s = 60;  ///< Poisson; free, sets the load
+  std::uint32_t block_tokens = 512;
+
+  /// 0.76 of the sessions have one turn.
+  Quantiles turns{{{.76, 1}, {.7601, 1.6}, {.90, 2.4}, {.99, 6}}};
+  Quantiles first_context{{{.10, 973}, {.50, 7.3e3}, {.90, 28e3}, {.99, 90e3}}};
+  Quantiles output_tokens{{{.10, 24}, {.50, 356}, {.90, 607}, {.99, 1170}}};
+  /// Of the context in one turn, output included.
+  Quantiles growth{{{.10, 105}, {.50, 497}, {.90, 4716}, {.99, 19.2e3}}};
+  /// From one arrival to the next; the source sees no more than an hour, so these are too short.
+  double user_mu = 4.85, user_sigma = 0.92, user_cap_s = 3600;
+  double decode_s = 0.025;  ///< assumed: server time of an output token
+
+  /// Most sessions share their first block.
+  std::uint32_t shared_tokens = 512;
+  std::uint32_t shared_variants = 1;
+};
+
 /// One turn before it has blocks and an absolute time.
 struct Turn {
   std::int64_t gap_ms = -1;
@@ -149,7 +219,13 @@ struct Turn {
 std::vector<Turn> GenerateTurns(const CodingPreset& preset, std::uint64_t seed,
                                 std::uint64_t number, bool sub_agent);
 
+std::vector<Turn> GenerateTurns(const AutonomousPreset& preset, std::uint64_t seed,
+                                std::uint64_t number);
+std::vector<Turn> GenerateTurns(const ChatPreset& preset, std::uint64_t seed, std::uint64_t number);
+
 /// `sessions` sessions and their sub-agents on one clock, sorted by arrival; one scope.
 Trace GenerateTrace(const CodingPreset& preset, std::uint64_t seed, std::uint32_t sessions);
+Trace GenerateTrace(const AutonomousPreset& preset, std::uint64_t seed, std::uint32_t sessions);
+Trace GenerateTrace(const ChatPreset& preset, std::uint64_t seed, std::uint32_t sessions);
 
 }  // namespace agent_replay

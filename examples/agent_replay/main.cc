@@ -54,9 +54,15 @@ class TierFile {
 
 StatusOr<Trace> MakeTrace(const CommandLine& command_line) {
   if (!command_line.trace_path.empty()) return ReadTrace(command_line.trace_path);
-  CodingPreset preset;
-  preset.mean_start_gap_s = command_line.start_gap_s;
-  return GenerateTrace(preset, command_line.seed, command_line.sessions);
+  const auto generate = [&command_line](auto preset) {
+    preset.mean_start_gap_s = command_line.start_gap_s;
+    return GenerateTrace(preset, command_line.seed, command_line.sessions);
+  };
+  if (command_line.preset == "chat") return generate(ChatPreset());
+  if (command_line.preset == "autonomous") {
+    return generate(AutonomousPreset{.between_session_sd = command_line.between_sd});
+  }
+  return generate(CodingPreset());
 }
 
 /// Full disks and bad sizes are the caller's to mend; the rest is ours.

@@ -22,6 +22,8 @@ usage: agent_replay [options]
 
 what is replayed
   --trace FILE         ttrace v1 or Mooncake JSONL (told by content); default: built-in generator
+  --preset coding|autonomous|chat   what is generated (coding)
+  --between-sd X       log-sd of the time scale between sessions, preset autonomous (0)
   --sessions N         sessions to generate (20)
   --seed N             of the generator, the start offsets and the payloads (1)
   --start-gap SECONDS  mean of the Poisson starts of sessions, or of a trace's scopes (60)
@@ -103,6 +105,7 @@ using Sv = std::string_view;
 constexpr std::array<Sv, 2> kBackends = {"threads", "uring"};
 constexpr std::array<Sv, 2> kYesNo = {"yes", "no"};
 constexpr std::array<Sv, 1> kPolicies = {"lru"};
+constexpr std::array<Sv, 3> kPresets = {"coding", "autonomous", "chat"};
 constexpr std::uint32_t kMaxSessions = 1'000'000;
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30;
 
@@ -116,6 +119,15 @@ const Option kOptions[] = {
      [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.write_trace_path); }},
     {"--json", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.json_path); }},
     {"--nvme-path", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.nvme_path); }},
+    {"--preset", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       if (const StatusOr<std::size_t> i = ParseChoice(n, v, kPresets); !i.ok()) return i.status();
+       return AssignPath(n, v, c.preset);
+     }},
+    {"--between-sd", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       return Assign(ParseNumber<double>(n, v, 0, 5), c.between_sd);
+     }},
     {"--sessions", true,
      [](Sv n, Sv v, CommandLine& c) {
        return Assign(ParseNumber<std::uint32_t>(n, v, 1, kMaxSessions), c.sessions);

@@ -25,10 +25,12 @@ struct SizeSpec {
 struct CommandLine {
   bool help = false;
   bool quiet = false;
-  std::string trace_path;        ///< empty: the generator
-  std::string write_trace_path;  ///< empty: not written
-  std::string json_path;         ///< empty: not written
-  std::uint32_t sessions = 20;   ///< of the generator
+  std::string trace_path;         ///< empty: the generator
+  std::string write_trace_path;   ///< empty: not written
+  std::string json_path;          ///< empty: not written
+  std::string preset = "coding";  ///< of the generator
+  double between_sd = 0;          ///< of the preset autonomous
+  std::uint32_t sessions = 20;    ///< of the generator
   std::uint64_t seed = 1;
   double start_gap_s = 60;
   SizeSpec hbm{SizeSpec::Unit::kPercent, 10};

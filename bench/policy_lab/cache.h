@@ -1,0 +1,74 @@
+// policy_lab/cache.h - the library under test, set up for the lab: a KvCacheManager on a manual
+// clock, a link engine, timed policies, and prompts made from a workload's block numbers.
+//
+// A block's tokens name it: (dense number, 0). Each prompt gets one token more, so that all its
+// blocks can be hits; the block that this token starts is never published.
+//
+// Thread contract: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "figures.h"
+#include "future.h"
+#include "link_engine.h"
+#include "policies.h"
+#include "tidepool/kv_cache_manager.h"
+#include "tidepool/testing/manual_clock.h"
+#include "timed_policy.h"
+
+namespace policy_lab {
+
+struct RunSpec {
+  const Workload* workload = nullptr;
+  const Schedule* schedule = nullptr;
+  const NominalTimes* nominal = nullptr;
+  const Settings* settings = nullptr;
+  const Training* training = nullptr;  ///< may be null
+  const PolicyEntry* policy = nullptr;
+  const PolicyEntry* lower_policy = nullptr;  ///< of the tiers below HBM
+  std::uint32_t capacity_blocks = 0;
+};
+
+class Cache {
+ public:
+  explicit Cache(const RunSpec& spec);
+  tidepool::Status Create();
+
+  struct Grant {
+    tidepool::Outcome outcome = tidepool::Outcome::kBusy;
+    std::array<std::uint32_t, kMaxLabTiers> hits{};
+    double lookup_s = 0;
+    tidepool::Sequence sequence;
+    tidepool::LoadTicket ticket;
+  };
+  /// Asks for the leading `blocks` blocks of a request, and room for `decode_blocks` more.
+  Grant Admit(std::uint32_t request, std::uint32_t blocks, std::uint32_t decode_blocks);
+  /// The prompt is computed and its session waits.
+  tidepool::Status Finish(std::uint32_t request, tidepool::Sequence sequence,
+                          TimePoint next_arrival);
+
+  void SetTime(TimePoint now) { clock_.Set(now); }
+  [[nodiscard]] TimePoint now() const { return clock_.Now(); }
+  [[nodiscard]] tidepool::KvCacheManager& manager() { return *manager_; }
+  [[nodiscard]] const LinkEngine& engine() const { return *engine_; }
+  /// Adds decisions, bytes and victims to a run's figures.
+  void Report(RunFigures& figures) const;
+
+ private:
+  [[nodiscard]] std::uint32_t tiers() const;
+  std::unique_ptr<tidepool::EvictionPolicy> MakePolicy(tidepool::TierIndex tier);
+
+  const RunSpec spec_;
+  const Hints hints_;
+  std::unique_ptr<Future> future_;
+  tidepool::testing::ManualClock clock_;
+  std::array<DecisionCounts, kMaxLabTiers> decisions_{};
+  LinkEngine* engine_ = nullptr;  // the manager's
+  std::unique_ptr<tidepool::KvCacheManager> manager_;
+  std::vector<tidepool::Token> prompt_;
+};
+
+}  // namespace policy_lab

@@ -1,0 +1,236 @@
+// Closed loop: an engine with a first-come queue for memory, and users that wait for answers.
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <queue>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "run.h"
+
+namespace policy_lab {
+namespace {
+
+using tidepool::Outcome;
+using tidepool::Status;
+using tidepool::StatusOr;
+
+constexpr int kMaxIdleTries = 1000;
+
+class ClosedLoopRun {
+ public:
+  explicit ClosedLoopRun(const RunSpec& spec)
+      : spec_(spec),
+        workload_(*spec.workload),
+        cache_(spec),
+        meter_(*spec.workload, *spec.settings) {}
+
+  StatusOr<RunFigures> Run() {
+    if (Status s = cache_.Create(); !s.ok()) return s;
+    for (std::uint32_t i = 0; i < workload_.requests.size(); ++i) {
+      if (workload_.requests[i].turn == 0) arrivals_.emplace(spec_.schedule->arrival[i], i);
+    }
+    while (!arrivals_.empty() || !completions_.empty() || !queue_.empty() || !loading_.empty()) {
+      const TimePoint next = NextEvent();
+      if (next == tidepool::kNever) return absl::InternalError("the replay is stuck");
+      if (Status s = StepTo(next); !s.ok()) return s;
+    }
+    RunFigures figures = meter_.Finish(cache_.now());
+    figures.refused_requests = refused_;
+    cache_.Report(figures);
+    return figures;
+  }
+
+ private:
+  struct Running {
+    std::uint32_t request = kNoRequest;
+    TimePoint granted{};
+    double queue_s = 0;
+    Cache::Grant grant;
+  };
+  using Event = std::pair<TimePoint, std::uint32_t>;
+  using Events = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
+
+  [[nodiscard]] TimePoint NextEvent() const {
+    TimePoint next = cache_.engine().NextDone();
+    if (!arrivals_.empty()) next = std::min(next, arrivals_.top().first);
+    if (!completions_.empty()) next = std::min(next, completions_.top().first);
+    // A queue that only idle polls can move: see PlaceHead.
+    if (next == tidepool::kNever && !queue_.empty()) next = cache_.now();
+    return next;
+  }
+
+  Status StepTo(TimePoint now) {
+    cache_.SetTime(now);
+    bool try_head = false;
+    while (!completions_.empty() && completions_.top().first <= now) {
+      const std::uint32_t slot = completions_.top().second;
+      completions_.pop();
+      if (Status s = Complete(slot); !s.ok()) return s;
+      try_head = true;
+    }
+    while (!arrivals_.empty() && arrivals_.top().first <= now) {
+      const std::uint32_t request = arrivals_.top().second;
+      queue_.push_back({request, now});
+      // Unknown at a session's first request, and when everything of it has left.
+      (void)cache_.manager().SessionArrived(workload_.requests[request].session);
+      arrivals_.pop();
+      try_head |= queue_.size() == 1;
+    }
+    const std::uint64_t moved = cache_.manager().stats().dropped_blocks + Copies();
+    cache_.manager().Poll();
+    try_head |= moved != cache_.manager().stats().dropped_blocks + Copies();
+    if (Status s = StartLoaded(); !s.ok()) return s;
+    const bool idle = completions_.empty() && arrivals_.empty() && loading_.empty() &&
+                      cache_.engine().NextDone() == tidepool::kNever;
+    if (try_head || idle) {
+      if (Status s = PlaceHeads(); !s.ok()) return s;
+    }
+    const tidepool::PoolCounts counts = cache_.manager().counts();
+    meter_.Occupy(now, counts.held, counts.cached);
+    return absl::OkStatus();
+  }
+
+  // Grows with each copy that ends.
+  [[nodiscard]] std::uint64_t Copies() {
+    std::uint64_t bytes = 0;
+    for (const std::uint64_t b : cache_.manager().stats().bytes_in) bytes += b;
+    return bytes;
+  }
+
+  [[nodiscard]] std::uint32_t DecodeBlocks(const LabRequest& r) const {
+    return r.output_tokens / workload_.block_tokens;
+  }
+
+  Status PlaceHeads() {
+    int idle_tries = 0;
+    while (!queue_.empty()) {
+      const auto [request, arrived] = queue_.front();
+      const LabRequest& r = workload_.requests[request];
+      if (std::uint64_t{r.blocks} + 1 + DecodeBlocks(r) > spec_.capacity_blocks) {
+        queue_.pop_front();
+        Refuse(request);
+        continue;
+      }
+      Cache::Grant grant = cache_.Admit(request, r.blocks, DecodeBlocks(r));
+      if (grant.outcome == Outcome::kBusy) {
+        lookup_s_ += grant.lookup_s;
+        if (Progressing()) return absl::OkStatus();
+        // Nothing runs and nothing moves: polls alone must free what the request needs.
+        cache_.manager().Poll();
+        if (++idle_tries < kMaxIdleTries) continue;
+      }
+      if (grant.outcome != Outcome::kOk) {
+        return absl::InternalError("request " + std::to_string(request) + " was refused: " +
+                                   std::string(tidepool::ToString(grant.outcome)));
+      }
+      queue_.pop_front();
+      grant.lookup_s += std::exchange(lookup_s_, 0);
+      Start(request, arrived, std::move(grant));
+    }
+    return absl::OkStatus();
+  }
+
+  [[nodiscard]] bool Progressing() const {
+    return !completions_.empty() || !loading_.empty() ||
+           cache_.engine().NextDone() != tidepool::kNever;
+  }
+
+  void Start(std::uint32_t request, TimePoint arrived, Cache::Grant grant) {
+    std::uint32_t slot;
+    if (free_.empty()) {
+      slot = static_cast<std::uint32_t>(running_.size());
+      running_.emplace_back();
+    } else {
+      slot = free_.back();
+      free_.pop_back();
+    }
+    running_[slot] = {request, cache_.now(), ToSeconds(cache_.now() - arrived), std::move(grant)};
+    if (running_[slot].grant.ticket.Ready() == Outcome::kPending) {
+      loading_.push_back(slot);
+    } else {
+      Compute(slot);
+    }
+  }
+
+  // Its loads are done: what is left is computed, then the answer.
+  void Compute(std::uint32_t slot) {
+    Running& running = running_[slot];
+    const LabRequest& r = workload_.requests[running.request];
+    const double prefill_s =
+        meter_.Count(running.request, {.hits = running.grant.hits,
+                                       .limit = r.blocks,
+                                       .queue_s = running.queue_s,
+                                       .lookup_s = running.grant.lookup_s,
+                                       .transfer_s = ToSeconds(cache_.now() - running.granted)});
+    completions_.emplace(cache_.now() + ServiceTime(r, prefill_s), slot);
+  }
+
+  [[nodiscard]] Duration ServiceTime(const LabRequest& r, double prefill_s) const {
+    return policy_lab::Seconds(ServiceSeconds(*spec_.settings, r, prefill_s));
+  }
+
+  Status StartLoaded() {
+    for (std::size_t i = 0; i < loading_.size();) {
+      const Outcome outcome = running_[loading_[i]].grant.ticket.Ready();
+      if (outcome == Outcome::kPending) {
+        ++i;
+        continue;
+      }
+      if (outcome != Outcome::kOk) return absl::InternalError("a modelled load failed");
+      Compute(loading_[i]);
+      loading_.erase(loading_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return absl::OkStatus();
+  }
+
+  // Served elsewhere: it takes its time and holds nothing here.
+  void Refuse(std::uint32_t request) {
+    ++refused_;
+    const LabRequest& r = workload_.requests[request];
+    const double prefill_s = meter_.Count(request, {});
+    meter_.Complete(request);
+    Follow(r, cache_.now() + ServiceTime(r, prefill_s));
+  }
+
+  void Follow(const LabRequest& r, TimePoint completion) {
+    if (r.next == kNoRequest) return;
+    arrivals_.emplace(completion + Milliseconds(workload_.requests[r.next].gap_ms), r.next);
+  }
+
+  Status Complete(std::uint32_t slot) {
+    Running running = std::move(running_[slot]);
+    free_.push_back(slot);
+    meter_.Complete(running.request);
+    const LabRequest& r = workload_.requests[running.request];
+    Follow(r, cache_.now());
+    const TimePoint next = r.next == kNoRequest
+                               ? tidepool::kNever
+                               : cache_.now() + Milliseconds(workload_.requests[r.next].gap_ms);
+    return cache_.Finish(running.request, std::move(running.grant.sequence), next);
+  }
+
+  const RunSpec& spec_;
+  const Workload& workload_;
+  Cache cache_;
+  Meter meter_;
+  struct Waiting {
+    std::uint32_t request;
+    TimePoint arrived;
+  };
+  std::deque<Waiting> queue_;
+  std::vector<Running> running_;
+  std::vector<std::uint32_t> free_;     // unused places in running_
+  std::vector<std::uint32_t> loading_;  // places whose loads are under way
+  Events arrivals_;                     // requests
+  Events completions_;                  // places in running_
+  std::uint64_t refused_ = 0;
+  double lookup_s_ = 0;  // of refused tries of the queue's head
+};
+
+}  // namespace
+
+StatusOr<RunFigures> RunClosedLoop(const RunSpec& spec) { return ClosedLoopRun(spec).Run(); }
+
+}  // namespace policy_lab

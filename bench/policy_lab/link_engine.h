@@ -1,0 +1,105 @@
+// policy_lab/link_engine.h - a transfer engine that moves no bytes but takes the time that they
+// would. Each direction between two tiers moves one copy after the other, the most urgent of those
+// submitted first; a copy is done bytes / bandwidth after its start, plus the latency, which keeps
+// nobody waiting.
+//
+// Rates are scaled to the blocks' real size, so that a policy that divides the manager's bytes by
+// the engine's bandwidth gets modelled seconds.
+//
+// Thread contract: one thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "tidepool/clock.h"
+#include "tidepool/testing/manual_clock.h"
+#include "tidepool/transfer/engine.h"
+
+namespace policy_lab {
+
+struct LinkModel {
+  /// Modelled bytes per second between tier t and the tiers above it, at [t - 1].
+  std::array<double, tidepool::kMaxTiers> bytes_per_second{};
+  double block_bytes = 20e6;           ///< modelled size of a block
+  tidepool::Duration latency{20'000};  ///< of each copy
+  bool instant = false;                ///< copies take no time (no_hold)
+};
+
+class LinkEngine final : public tidepool::TransferEngine {
+ public:
+  LinkEngine(const LinkModel& model, tidepool::testing::ManualClock* clock)
+      : model_(model), clock_(clock) {}
+
+  /// When the next copy is done; kNever if none is under way.
+  [[nodiscard]] tidepool::TimePoint NextDone() const;
+  /// Modelled bytes that have arrived.
+  [[nodiscard]] double MovedBytes(tidepool::TierIndex from, tidepool::TierIndex to) const {
+    return static_cast<double>(LinkAt(from, to).moved) * model_.block_bytes;
+  }
+  /// Seconds that a link needs for `blocks` in a row.
+  [[nodiscard]] double SecondsFor(tidepool::TierIndex from, tidepool::TierIndex to,
+                                  double blocks) const;
+
+  tidepool::Status Attach(std::span<const tidepool::TierBinding> tiers,
+                          tidepool::Observer* observer) override;
+  [[nodiscard]] bool Supports(tidepool::TierIndex from,
+                              tidepool::TierIndex to) const noexcept override;
+  std::size_t Submit(std::span<const tidepool::CopyRequest> copies) noexcept override;
+  void Poll(std::vector<tidepool::Completion>& completions) noexcept override;
+  /// Never sleeps and moves no clock: time belongs to the replay.
+  bool Wait(tidepool::Duration timeout) noexcept override;
+  void Cancel(tidepool::TransferId id) noexcept override { (void)id; }  // it comes too late
+  [[nodiscard]] tidepool::TransferEstimate EstimateCost(
+      tidepool::TierIndex from, tidepool::TierIndex to,
+      std::uint64_t bytes) const noexcept override;
+  [[nodiscard]] double BytesPerSecond(tidepool::TierIndex from,
+                                      tidepool::TierIndex to) const noexcept override;
+  [[nodiscard]] std::uint64_t QueuedBytes(tidepool::TierIndex from,
+                                          tidepool::TierIndex to) const noexcept override;
+  [[nodiscard]] std::string Describe() const override { return "policy_lab's link model"; }
+
+ private:
+  struct Copy {
+    tidepool::TransferId id;
+    tidepool::TransferClass transfer_class;
+    tidepool::TimePoint deadline;
+    std::uint64_t order;
+    tidepool::TimePoint submitted;
+    /// True if `other` goes first.
+    bool operator<(const Copy& other) const;
+  };
+  struct Link {
+    std::priority_queue<Copy> waiting;
+    tidepool::TransferId moving;  // invalid: idle
+    tidepool::TimePoint done{};
+    tidepool::TimePoint free{};
+    std::uint64_t moved = 0;  // blocks
+  };
+
+  [[nodiscard]] const Link& LinkAt(tidepool::TierIndex from, tidepool::TierIndex to) const {
+    return links_[std::size_t{from} * tidepool::kMaxTiers + to];
+  }
+  [[nodiscard]] Link& LinkAt(tidepool::TierIndex from, tidepool::TierIndex to) {
+    return links_[std::size_t{from} * tidepool::kMaxTiers + to];
+  }
+  [[nodiscard]] double ModelledRate(tidepool::TierIndex from, tidepool::TierIndex to) const {
+    return model_.bytes_per_second[std::size_t{std::max(from, to)} - 1];
+  }
+  void Advance(std::size_t link);
+  void StartNext(std::size_t link);
+
+  const LinkModel model_;
+  tidepool::testing::ManualClock* const clock_;
+  tidepool::TierIndex tiers_ = 0;
+  std::uint64_t slot_bytes_ = 1;
+  std::uint32_t layers_ = 1;
+  std::uint64_t next_order_ = 0;
+  std::array<Link, std::size_t{tidepool::kMaxTiers} * tidepool::kMaxTiers> links_;
+  std::vector<tidepool::Completion> done_;
+};
+
+}  // namespace policy_lab

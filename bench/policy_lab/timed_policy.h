@@ -1,0 +1,24 @@
+// policy_lab/timed_policy.h - a decorator: times victim choice, counts victims, and tells the
+// future what HBM's blocks are used for next. Forwards everything.
+//
+// Thread contract: scheduler thread only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "future.h"
+#include "tidepool/eviction_policy.h"
+
+namespace policy_lab {
+
+struct DecisionCounts {
+  std::uint64_t victims = 0;  ///< copies that left to make room, moved down or not
+  std::uint64_t select_ns = 0;
+};
+
+/// `counts` and `future` (may be null) outlive the policy.
+std::unique_ptr<tidepool::EvictionPolicy> MakeTimedPolicy(
+    std::unique_ptr<tidepool::EvictionPolicy> policy, DecisionCounts* counts, Future* future);
+
+}  // namespace policy_lab
