@@ -20,8 +20,12 @@
 
 #include "bench/manager_world.h"
 #include "tidepool/policy/arc.h"
+#include "tidepool/policy/asym_cache.h"
 #include "tidepool/policy/lru.h"
 #include "tidepool/policy/sieve.h"
+#include "tidepool/policy/spear.h"
+#include "tidepool/policy/spear_paper.h"
+#include "tidepool/policy/ttl.h"
 #include "tidepool/testing/manual_clock.h"
 #include "tidepool/testing/policy_decorator.h"
 
@@ -36,6 +40,12 @@ constexpr Contender kContenders[] = {
     {"lru", [] { return MakeLruPolicy(); }},
     {"arc", [] { return MakeArcPolicy(); }},
     {"sieve", [] { return MakeSievePolicy(); }},
+    {"spear", [] { return MakeSpearPolicy(); }},
+    {"spear_cost", [] { return MakeSpearPolicy(SpearForCost()); }},
+    {"spear_paper", [] { return MakeSpearPaperPolicy(); }},
+    {"ttl", [] { return MakeTtlPolicy(); }},
+    {"asym_cache", [] { return MakeAsymCachePolicy(); }},
+    {"bayes", [] { return MakeBayesPolicy(); }},
 };
 
 struct Spent {
