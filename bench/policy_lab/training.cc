@@ -7,28 +7,11 @@ namespace {
 
 using tidepool::SessionSignals;
 using tidepool::SessionState;
-using tidepool::WaitClass;
 
 // Names of sessions, apart from those of the test run.
 constexpr std::uint64_t kFirstSession = std::uint64_t{1} << 40;
 
 }  // namespace
-
-// As the manager maps them.
-SessionState WaitingFor(WaitClass wait) {
-  switch (wait) {
-    case WaitClass::kTool:
-      return SessionState::kWaitingTool;
-    case WaitClass::kNetwork:
-      return SessionState::kWaitingNetwork;
-    case WaitClass::kCapacity:
-      return SessionState::kWaitingCapacity;
-    case WaitClass::kUser:
-    case WaitClass::kUnknown:
-      break;
-  }
-  return SessionState::kWaitingUser;
-}
 
 Training::Training(const Workload& workload, const Settings& settings, const ScopeStart& start,
                    std::uint64_t seed)
@@ -68,7 +51,7 @@ void Training::Tell(const Event& event, SessionSignals& session,
   const tidepool::PauseHint hint = hints_.AtEnd(event.request, next - event.at);
   session.idle_since = event.at;
   session.wait_class = hint.wait;
-  session.state = WaitingFor(hint.wait);
+  session.state = tidepool::WaitingFor(hint.wait);
   session.blocks = request.blocks;
   session.expected_return =
       hint.expected_return == Duration::max() ? tidepool::kNever : event.at + hint.expected_return;

@@ -42,7 +42,4 @@ class Training {
   std::vector<Event> events_;  // in the order of time
 };
 
-/// The state that goes with a wait class.
-tidepool::SessionState WaitingFor(tidepool::WaitClass wait);
-
 }  // namespace policy_lab

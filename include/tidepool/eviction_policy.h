@@ -129,7 +129,8 @@ class TIDEPOOL_EXPORT EvictionPolicy {
   virtual void OnInserted(std::span<const BlockId> blocks) noexcept = 0;
   /// An admission was served from this tier; once per block and admission.
   virtual void OnAccessed(std::span<const BlockId> blocks) noexcept { (void)blocks; }
-  /// Digests an admission wanted and no tier had, in prefix order (for ghost lists).
+  /// HBM only: digests that a granted admission wanted and no tier had, in prefix order (for ghost
+  /// lists). The victims that made room for it were chosen before, with VictimQuery::incoming.
   virtual void OnMissed(std::span<const PrefixHash> digests) noexcept { (void)digests; }
   /// HBM only: the first hold arrived. Count it towards capacity, keep it out of the order.
   virtual void OnProtected(std::span<const BlockId> blocks) noexcept { (void)blocks; }

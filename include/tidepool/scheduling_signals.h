@@ -31,6 +31,20 @@ enum class SessionState : std::uint8_t {
 /// What an idle session waits for; the strongest predictor of when it returns.
 enum class WaitClass : std::uint8_t { kUnknown, kTool, kUser, kNetwork, kCapacity };
 
+/// The state of a session that waits for this; unknown counts as a user.
+[[nodiscard]] constexpr SessionState WaitingFor(WaitClass wait) noexcept {
+  switch (wait) {
+    case WaitClass::kTool:
+      return SessionState::kWaitingTool;
+    case WaitClass::kNetwork:
+      return SessionState::kWaitingNetwork;
+    case WaitClass::kCapacity:
+      return SessionState::kWaitingCapacity;
+    default:
+      return SessionState::kWaitingUser;
+  }
+}
+
 struct SessionSignals {
   SessionId session;                            ///< E: the engine's name
   std::uint32_t turn = 0;                       ///< L: admissions so far

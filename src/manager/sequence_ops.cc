@@ -5,22 +5,6 @@
 #include "src/manager/core.h"
 
 namespace tidepool::internal {
-namespace {
-
-SessionState StateOf(WaitClass wait) noexcept {
-  switch (wait) {
-    case WaitClass::kTool:
-      return SessionState::kWaitingTool;
-    case WaitClass::kNetwork:
-      return SessionState::kWaitingNetwork;
-    case WaitClass::kCapacity:
-      return SessionState::kWaitingCapacity;
-    default:
-      return SessionState::kWaitingUser;
-  }
-}
-
-}  // namespace
 
 // --- Growing and shrinking. ---
 
@@ -265,7 +249,7 @@ void ManagerCore::EndTurn(SequenceData& seq, const PauseHint& wait) {
   session.expected_return_log_sd = wait.expected_return_log_sd;
   session.wait_class = wait.wait;
   session.tool = wait.tool;
-  session.state = StateOf(wait.wait);
+  session.state = WaitingFor(wait.wait);
   NotifySession(seq.session);
   SetClaim(seq);
 }
