@@ -1,96 +1,16 @@
-// The ranking of tails; see session_ranking.h.
-//
-// Words: a member is a claimant in the ranking; a place is a tail with its members.
-//
-// Invariants:
-//   * at_[b] names the one place that stands at block b; a member is listed at one place at most;
-//   * key of a place = log worth of its best member + log cost of its block; -infinity without a
-//     member, or if all of them run or have ended;
-//   * a place is in the heap of its branch exactly if its standing is kRanked and no query has set
-//     it aside;
-//   * every evictable tail of the tier has a place at it, or at a chosen block behind it.
+// The ranking of tails: members, places and what happens to blocks.
 #include "tidepool/session_ranking.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
-#include <string>
-#include <vector>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
+#include "src/session_ranking_impl.h"
 #include "src/time_math.h"
-#include "src/zeroed_array.h"
 
 namespace tidepool {
+namespace internal {
 namespace {
-
-constexpr std::uint32_t kNone = 0xffffffffu;
-constexpr double kFirst = -std::numeric_limits<double>::infinity();  // leaves first
-constexpr std::size_t kBranches = 2;
-constexpr std::uint32_t kClimb = 64;  // blocks looked at in one go
-
-enum class Standing : std::uint8_t {
-  kFree,
-  kRanked,
-  kHeld,     // a running sequence holds the block; its release ranks the place again
-  kCovered,  // something behind the block is resident; its eviction ranks the place again
-};
-
-struct Member {
-  Claimant claimant;
-  double worth = kFirst;
-  std::uint32_t branch = 0;
-  std::uint32_t stamp = 0;  // of its latest entry among the edges
-  std::uint32_t place = kNone;
-  std::uint32_t next = kNone;
-  std::uint32_t prev = kNone;
-  TimePoint arrived{};  // in the engine's queue
-  bool judged = false;  // the scorer knows how this wait ended
-};
-
-struct Place {
-  BlockId block;
-  std::uint32_t first = kNone;
-  std::uint32_t count = 0;
-  std::uint32_t best = kNone;
-  std::uint32_t heap_index = kNone;
-  std::uint32_t branch = 0;
-  double key = kFirst;
-  std::uint64_t serial = 0;  // decides between equal keys: the older place leaves first
-  Standing standing = Standing::kFree;
-  bool dirty = false;
-  bool aside = false;  // of the query that runs
-};
-
-// Records named by numbers that are used again.
-template <typename T>
-class Records {
- public:
-  std::uint32_t Take() {
-    if (free_.empty()) {
-      records_.emplace_back();
-      return static_cast<std::uint32_t>(records_.size() - 1);
-    }
-    const std::uint32_t i = free_.back();
-    free_.pop_back();
-    return i;
-  }
-  void Give(std::uint32_t i) {
-    records_[i] = T{};
-    free_.push_back(i);
-  }
-  T& operator[](std::uint32_t i) noexcept { return records_[i]; }
-  const T& operator[](std::uint32_t i) const noexcept { return records_[i]; }
-  [[nodiscard]] std::size_t live() const noexcept { return records_.size() - free_.size(); }
-  [[nodiscard]] std::uint64_t MemoryBytes() const noexcept {
-    return records_.capacity() * sizeof(T) + free_.capacity() * sizeof(std::uint32_t);
-  }
-
- private:
-  std::vector<T> records_;
-  std::vector<std::uint32_t> free_;
-};
 
 // More than anything that may or may not return: who has waited longest is served first.
 double WorthInQueue(const Member& member) noexcept {
@@ -100,121 +20,7 @@ double WorthInQueue(const Member& member) noexcept {
   return 1e12 * (1 + static_cast<double>(priority)) - std::clamp(arrived, -1e11, 1e11);
 }
 
-class RankedPolicy final : public EvictionPolicy {
- public:
-  RankedPolicy(std::string_view name, std::unique_ptr<SessionScorer> scorer)
-      : name_(name), scorer_(std::move(scorer)) {}
-
-  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
-  [[nodiscard]] PolicyNeeds needs() const noexcept override {
-    return {.repeat = true, .claims = true};
-  }
-  void Attach(const BlockView& blocks, TierIndex tier, std::uint32_t slots) override;
-  void OnInserted(std::span<const BlockId> blocks) noexcept override;
-  void OnAccessed(std::span<const BlockId> blocks) noexcept override;
-  void OnEvictable(std::span<const BlockId> blocks) noexcept override;
-  void OnSession(const SessionSignals& session, TimePoint now) noexcept override;
-  void OnClaimed(const SessionSignals& session, std::span<const BlockId> blocks) noexcept override;
-  void OnUnclaimed(const SessionSignals& session,
-                   std::span<const BlockId> blocks) noexcept override;
-  void OnCopyChanged(std::span<const BlockId> blocks, TierIndex tier,
-                     CopyState state) noexcept override;
-  void OnEvicted(std::span<const BlockId> blocks, EvictReason reason) noexcept override;
-  void OnTimeAdvanced(const SchedulingSignals& signals) noexcept override;
-  void SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
-                     std::vector<BlockId>& victims) noexcept override;
-  [[nodiscard]] std::uint64_t MemoryBytes() const noexcept override;
-
- private:
-  struct Edge {
-    TimePoint at;
-    std::uint32_t member;
-    std::uint32_t stamp;
-    // For the standard heap, whose top is the largest.
-    friend bool operator<(const Edge& a, const Edge& b) noexcept { return a.at > b.at; }
-  };
-
-  // --- Members. ---
-  std::uint32_t Find(SessionId session) const noexcept;
-  std::uint32_t MemberOf(const SessionSignals& session);
-  void Describe(Member& member, const SessionSignals& session) const noexcept;
-  void Rate(std::uint32_t m);
-  void Join(std::uint32_t m, std::uint32_t p);
-  void Leave(std::uint32_t m);
-  void MoveTo(std::uint32_t m, BlockId block);
-  void Forget(std::uint32_t m);
-  void AddUnclaimed(std::uint32_t p);
-  [[nodiscard]] double WorthNow(const Member& member) const noexcept {
-    return member.worth + (member.worth == kFirst ? 0 : scorer_->LogDrift(member.branch, now_));
-  }
-
-  // --- Places. ---
-  [[nodiscard]] std::uint32_t At(BlockId block) const noexcept { return at_[block.value()] - 1; }
-  std::uint32_t PlaceAt(BlockId block);
-  [[nodiscard]] Tail TailOf(const Place& place) const noexcept;
-  void Judge(std::uint32_t m, SessionScorer::Outcome outcome);
-  void MoveUp(std::uint32_t p);
-  [[nodiscard]] BlockId ResidentAncestor(BlockId block);
-  void Merge(std::uint32_t from, std::uint32_t into);
-  void Drop(std::uint32_t p);
-  void SetStanding(std::uint32_t p, Standing standing);
-  void Touch(std::uint32_t p);
-  void Update(std::uint32_t p);
-  void AttachClaimant(std::uint32_t p);
-  void Uncover(BlockId block);
-
-  // --- Heaps. ---
-  void Push(std::uint32_t p);
-  void Remove(std::uint32_t p);
-  void SiftUp(std::vector<std::uint32_t>& heap, std::size_t i);
-  void SiftDown(std::vector<std::uint32_t>& heap, std::size_t i);
-  void Put(std::vector<std::uint32_t>& heap, std::size_t i, std::uint32_t p) noexcept {
-    heap[i] = p;
-    places_[p].heap_index = static_cast<std::uint32_t>(i);
-  }
-  [[nodiscard]] bool Before(std::uint32_t a, std::uint32_t b) const noexcept {
-    return places_[a].key < places_[b].key ||
-           (places_[a].key == places_[b].key && places_[a].serial < places_[b].serial);
-  }
-  [[nodiscard]] std::uint32_t Top() const noexcept;
-  void SetAside(std::uint32_t p);
-
-  // --- Time and victims. ---
-  void Advance(const SchedulingSignals& signals);
-  void PassEdges();
-  [[nodiscard]] BlockId ClimbChosen(BlockId block);
-  bool Settle(std::uint32_t p, const VictimQuery& query, BlockId& start);
-  void Drain(std::uint32_t p, BlockId start, const VictimQuery& query, std::size_t wanted,
-             std::vector<BlockId>& victims);
-  [[nodiscard]] bool May(BlockId block, const VictimQuery& query) const noexcept {
-    return view_.Evictable(block, tier_) &&
-           (query.filter == nullptr || query.filter->Allows(block));
-  }
-  [[nodiscard]] bool Resident(BlockId block) const noexcept {
-    return view_.Copy(block, tier_) == CopyState::kValid;
-  }
-
-  std::string name_;
-  std::unique_ptr<SessionScorer> scorer_;
-  BlockView view_{nullptr, nullptr};
-  TierIndex tier_ = kHbmTier;
-  TimePoint now_{};
-  SchedulingSignals signals_;  // as last heard; its spans may be gone: see Advance
-
-  internal::ZeroedArray<std::uint32_t> at_;     // by block: place + 1
-  internal::ZeroedArray<std::uint32_t> owner_;  // by block, below HBM: last claimant + 1
-  Records<Member> members_;
-  Records<Place> places_;
-  absl::flat_hash_map<std::uint64_t, std::uint32_t> by_session_;
-  std::array<std::vector<std::uint32_t>, kBranches> heaps_;
-  std::vector<Edge> edges_;
-  std::vector<std::uint32_t> dirty_;
-  std::vector<std::uint32_t> aside_;  // of the query that runs
-  std::vector<BlockId> chain_;
-  std::uint64_t serial_ = 0;
-  std::uint32_t held_ = 0;
-  std::uint32_t covered_ = 0;
-};
+}  // namespace
 
 void RankedPolicy::Attach(const BlockView& blocks, TierIndex tier, std::uint32_t /*slots*/) {
   const bool first = at_.size() == 0;
@@ -222,8 +28,8 @@ void RankedPolicy::Attach(const BlockView& blocks, TierIndex tier, std::uint32_t
   tier_ = tier;
   if (!first) return;  // Resize: the ranking stands
   scorer_->Attach(tier);
-  at_ = internal::ZeroedArray<std::uint32_t>(blocks.capacity());
-  if (tier != kHbmTier) owner_ = internal::ZeroedArray<std::uint32_t>(blocks.capacity());
+  at_ = ZeroedArray<std::uint32_t>(blocks.capacity());
+  if (tier != kHbmTier) owner_ = ZeroedArray<std::uint32_t>(blocks.capacity());
 }
 
 // --- Members. ---
@@ -622,190 +428,6 @@ void RankedPolicy::OnEvicted(std::span<const BlockId> blocks, EvictReason reason
   }
 }
 
-// --- Heaps: 4-ary, least key on top. ---
-
-void RankedPolicy::SiftUp(std::vector<std::uint32_t>& heap, std::size_t i) {
-  const std::uint32_t p = heap[i];
-  for (; i != 0; i = (i - 1) / 4) {
-    const std::uint32_t above = heap[(i - 1) / 4];
-    if (Before(above, p)) break;
-    Put(heap, i, above);
-  }
-  Put(heap, i, p);
-}
-
-void RankedPolicy::SiftDown(std::vector<std::uint32_t>& heap, std::size_t i) {
-  const std::uint32_t p = heap[i];
-  while (4 * i + 1 < heap.size()) {
-    std::size_t least = 4 * i + 1;
-    for (std::size_t c = least + 1; c < std::min(4 * i + 5, heap.size()); ++c) {
-      if (Before(heap[c], heap[least])) least = c;
-    }
-    if (Before(p, heap[least])) break;
-    Put(heap, i, heap[least]);
-    i = least;
-  }
-  Put(heap, i, p);
-}
-
-void RankedPolicy::Push(std::uint32_t p) {
-  std::vector<std::uint32_t>& heap = heaps_[places_[p].branch];
-  heap.push_back(p);
-  SiftUp(heap, heap.size() - 1);
-}
-
-void RankedPolicy::Remove(std::uint32_t p) {
-  const std::size_t i = places_[p].heap_index;
-  if (places_[p].heap_index == kNone) return;
-  places_[p].heap_index = kNone;
-  std::vector<std::uint32_t>& heap = heaps_[places_[p].branch];
-  const std::uint32_t last = heap.back();
-  heap.pop_back();
-  if (last == p) return;
-  Put(heap, i, last);
-  SiftUp(heap, i);
-  SiftDown(heap, places_[last].heap_index);
-}
-
-// Out of the heap until the query ends.
-void RankedPolicy::SetAside(std::uint32_t p) {
-  Remove(p);
-  places_[p].aside = true;
-  aside_.push_back(p);
-}
-
-std::uint32_t RankedPolicy::Top() const noexcept {
-  std::uint32_t top = kNone;
-  double least = 0;
-  for (std::size_t branch = 0; branch < kBranches; ++branch) {
-    if (heaps_[branch].empty()) continue;
-    const std::uint32_t p = heaps_[branch].front();
-    const double drift = scorer_->LogDrift(static_cast<std::uint32_t>(branch), now_);
-    const double key = places_[p].key == kFirst ? kFirst : places_[p].key + drift;
-    if (top == kNone || key < least) top = p, least = key;
-  }
-  return top;
-}
-
-// --- Time. ---
-
-void RankedPolicy::Advance(const SchedulingSignals& signals) {
-  now_ = std::max(now_, signals.now);
-  signals_ = signals;
-  PassEdges();
-  while (!dirty_.empty()) {
-    const std::uint32_t p = dirty_.back();
-    dirty_.pop_back();
-    if (places_[p].dirty) Update(p);
-  }
-}
-
-void RankedPolicy::PassEdges() {
-  if (edges_.size() > 4 * members_.live() + 64) {
-    std::erase_if(edges_, [this](const Edge& e) { return members_[e.member].stamp != e.stamp; });
-    std::make_heap(edges_.begin(), edges_.end());
-  }
-  while (!edges_.empty() && edges_.front().at <= now_) {
-    std::pop_heap(edges_.begin(), edges_.end());
-    const Edge edge = edges_.back();
-    edges_.pop_back();
-    Member& member = members_[edge.member];
-    if (member.stamp != edge.stamp) continue;
-    Rate(edge.member);
-    if (member.place == kNone) continue;
-    Place& place = places_[member.place];
-    const bool better = place.best != kNone && WorthNow(member) > WorthNow(members_[place.best]);
-    if (place.best == edge.member) place.best = kNone;
-    if (better) place.best = edge.member;
-    if (better || place.best == kNone) Touch(member.place);
-  }
-}
-
-void RankedPolicy::OnTimeAdvanced(const SchedulingSignals& signals) noexcept { Advance(signals); }
-
-// --- Victims. ---
-
-// The first block from `block` upwards that no plan has taken.
-BlockId RankedPolicy::ClimbChosen(BlockId block) {
-  while (block.valid() && view_.Chosen(block)) {
-    chain_.clear();
-    view_.AppendUpwards(block, kClimb, chain_);
-    std::size_t i = 0;
-    while (i < chain_.size() && view_.Chosen(chain_[i])) ++i;
-    block = i < chain_.size() ? chain_[i] : view_.Parent(chain_.back());
-  }
-  return block;
-}
-
-// True if the place can give up blocks from `start` on; else it has been put where it belongs.
-bool RankedPolicy::Settle(std::uint32_t p, const VictimQuery& query, BlockId& start) {
-  Remove(p);
-  const BlockId block = places_[p].block;
-  if (!Resident(block)) {
-    MoveUp(p);
-    return false;
-  }
-  if (tier_ == kHbmTier && view_.Held(block)) {
-    SetStanding(p, Standing::kHeld);
-    return false;
-  }
-  start = ClimbChosen(block);
-  if (start == block && !view_.IsTail(block, tier_)) {
-    places_[p].count == 0 ? Drop(p) : SetStanding(p, Standing::kCovered);
-    return false;
-  }
-  SetAside(p);
-  if (!start.valid() || !May(start, query) || !view_.IsTail(start, tier_)) return false;
-  const std::uint32_t other = At(start);
-  if (other == p || other == kNone) return true;
-  if (places_[other].aside) return false;  // it gave what is there, or could not
-  if (places_[other].key <= places_[p].key) {
-    SetAside(other);
-    return true;
-  }
-  if (places_[other].standing == Standing::kCovered) SetStanding(other, Standing::kRanked);
-  return false;
-}
-
-void RankedPolicy::Drain(std::uint32_t p, BlockId start, const VictimQuery& query,
-                         std::size_t wanted, std::vector<BlockId>& victims) {
-  const double key = places_[p].key;
-  const BlockId first = start;
-  while (start.valid()) {
-    chain_.clear();
-    view_.AppendUpwards(start, static_cast<std::uint32_t>(wanted - victims.size()), chain_);
-    for (const BlockId b : chain_) {
-      const std::uint32_t other = At(b);
-      if (!May(b, query)) return;
-      if (other != p && other != kNone && b != first) {
-        if (places_[other].aside || places_[other].key > key) return;
-        SetAside(other);  // weaker: what it stands for leaves with this one
-      }
-      victims.push_back(b);
-    }
-    if (victims.size() == wanted || !view_.IsOnlyChild(chain_.back(), tier_)) return;
-    start = view_.Parent(chain_.back());
-  }
-}
-
-void RankedPolicy::SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
-                                 std::vector<BlockId>& victims) noexcept {
-  Advance(signals);
-  const std::size_t wanted = victims.size() + query.blocks;
-  while (victims.size() < wanted) {
-    const std::uint32_t p = Top();
-    if (p == kNone) break;
-    BlockId start;
-    if (Settle(p, query, start)) Drain(p, start, query, wanted, victims);
-    Advance(signals);
-  }
-  for (const std::uint32_t p : aside_) {
-    places_[p].aside = false;
-    if (places_[p].standing == Standing::kRanked && places_[p].heap_index == kNone) Push(p);
-  }
-  aside_.clear();
-}
-
 std::uint64_t RankedPolicy::MemoryBytes() const noexcept {
   std::uint64_t bytes = at_.bytes() + owner_.bytes() + members_.MemoryBytes() +
                         places_.MemoryBytes() + edges_.capacity() * sizeof(Edge) +
@@ -814,7 +436,7 @@ std::uint64_t RankedPolicy::MemoryBytes() const noexcept {
   return bytes;
 }
 
-}  // namespace
+}  // namespace internal
 
 double LogPriority(const Claimant& claimant) noexcept {
   const Priority priority = claimant.critical_path ? Priority::kCritical : claimant.priority;
@@ -836,7 +458,7 @@ double LogSecondsToRestore(const Tail& tail, const SchedulingSignals& signals) n
 
 std::unique_ptr<EvictionPolicy> MakeRankedPolicy(std::string_view name,
                                                  std::unique_ptr<SessionScorer> scorer) {
-  return std::make_unique<RankedPolicy>(name, std::move(scorer));
+  return std::make_unique<internal::RankedPolicy>(name, std::move(scorer));
 }
 
 }  // namespace tidepool

@@ -7,7 +7,7 @@ set(layers
   "0|types|status|clock|version|export|annotated_mutex|str_cat|time_math|zeroed_array"
   "1|scheduling_signals|block|lifecycle|tier|kv_layout|observer"
   "2|prefix_index.*|digest|block_.+|slot_allocator|recency_log|event_log"
-  "2|estimators|session_model|session_ranking"
+  "2|estimators|session_model|session_ranking.*"
   "2|eviction_policy|codec|transfer/.*|uring/.*"
   "3|policy/.*|tide/.*"
   "4|kv_cache_manager|manager/.*|sequence|admission"
