@@ -303,7 +303,6 @@ void RankedPolicy::Drop(std::uint32_t p) {
 void RankedPolicy::SetStanding(std::uint32_t p, Standing standing) {
   Place& place = places_[p];
   held_ += (standing == Standing::kHeld) - (place.standing == Standing::kHeld);
-  covered_ += (standing == Standing::kCovered) - (place.standing == Standing::kCovered);
   place.standing = standing;
   if (standing != Standing::kRanked) {
     Remove(p);

@@ -211,7 +211,6 @@ class RankedPolicy final : public EvictionPolicy {
   std::vector<BlockId> chain_;
   std::uint64_t serial_ = 0;
   std::uint32_t held_ = 0;
-  std::uint32_t covered_ = 0;
 };
 
 }  // namespace tidepool::internal
