@@ -19,34 +19,12 @@
 #include <vector>
 
 #include "bench/manager_world.h"
-#include "tidepool/policy/arc.h"
-#include "tidepool/policy/asym_cache.h"
-#include "tidepool/policy/lru.h"
-#include "tidepool/policy/sieve.h"
-#include "tidepool/policy/spear.h"
-#include "tidepool/policy/spear_paper.h"
-#include "tidepool/policy/ttl.h"
+#include "tidepool/built_in_policies.h"
 #include "tidepool/testing/manual_clock.h"
 #include "tidepool/testing/policy_decorator.h"
 
 namespace tidepool::bench {
 namespace {
-
-struct Contender {
-  const char* name;
-  std::unique_ptr<EvictionPolicy> (*make)();
-};
-constexpr Contender kContenders[] = {
-    {"lru", [] { return MakeLruPolicy(); }},
-    {"arc", [] { return MakeArcPolicy(); }},
-    {"sieve", [] { return MakeSievePolicy(); }},
-    {"spear", [] { return MakeSpearPolicy(); }},
-    {"spear_cost", [] { return MakeSpearPolicy(SpearForCost()); }},
-    {"spear_paper", [] { return MakeSpearPaperPolicy(); }},
-    {"ttl", [] { return MakeTtlPolicy(); }},
-    {"asym_cache", [] { return MakeAsymCachePolicy(); }},
-    {"bayes", [] { return MakeBayesPolicy(); }},
-};
 
 struct Spent {
   std::chrono::nanoseconds selecting{};
@@ -80,7 +58,7 @@ class WaitingSessions {
   static constexpr std::uint32_t kSessionBlocks = 100;
   static constexpr std::uint32_t kBatch = 256;
 
-  WaitingSessions(const Contender& contender, std::uint32_t blocks, std::uint32_t held_percent)
+  WaitingSessions(const BuiltInPolicy& contender, std::uint32_t blocks, std::uint32_t held_percent)
       : contender_(&contender), blocks_(blocks), held_percent_(held_percent) {
     MakeWorld();
     std::vector<std::uint32_t> names(blocks / kSessionBlocks);
@@ -92,7 +70,7 @@ class WaitingSessions {
     idle_.assign(names.begin() + static_cast<std::ptrdiff_t>(held), names.end());
   }
 
-  [[nodiscard]] bool Is(const Contender& contender, std::uint32_t blocks,
+  [[nodiscard]] bool Is(const BuiltInPolicy& contender, std::uint32_t blocks,
                         std::uint32_t held_percent) const {
     return contender_ == &contender && blocks_ == blocks && held_percent_ == held_percent;
   }
@@ -160,7 +138,7 @@ class WaitingSessions {
   }
   void Hold(std::uint32_t name) { running_.push_back(std::move(Admit(name).sequence)); }
 
-  const Contender* contender_;
+  const BuiltInPolicy* contender_;
   std::uint32_t blocks_;
   std::uint32_t held_percent_;
   std::mt19937 random_{1};
@@ -174,7 +152,7 @@ class WaitingSessions {
   std::uint64_t left_ = 0;
 };
 
-void SelectVictim(benchmark::State& state, const Contender& contender) {
+void SelectVictim(benchmark::State& state, const BuiltInPolicy& contender) {
   static std::unique_ptr<WaitingSessions> sessions;  // kept between runs: making it takes long
   const auto blocks = static_cast<std::uint32_t>(state.range(0));
   const auto held = static_cast<std::uint32_t>(state.range(1));
@@ -202,9 +180,9 @@ void SelectVictim(benchmark::State& state, const Contender& contender) {
 }
 
 const bool registered = [] {
-  for (const Contender& contender : kContenders) {
+  for (const BuiltInPolicy& contender : BuiltInPolicies()) {
     benchmark::RegisterBenchmark(
-        (std::string("select_victim/") + contender.name).c_str(),
+        ("select_victim/" + std::string(contender.name)).c_str(),
         [&contender](benchmark::State& state) { SelectVictim(state, contender); })
         ->ArgNames({"blocks", "held"})
         ->ArgsProduct({{50'000, 1'000'000}, {0, 90}})

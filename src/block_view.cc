@@ -44,14 +44,6 @@ std::uint32_t BlockView::Claims(BlockId block) const noexcept {
   return published ? index_->Claims(block) : 0;
 }
 
-// Blocks of one run share their claimants.
-std::size_t BlockView::SameTailClaims(std::span<const BlockId> blocks) const noexcept {
-  const NodeId run = pool_->node(blocks.back());
-  std::size_t same = 1;
-  while (same < blocks.size() && pool_->node(blocks[blocks.size() - 1 - same]) == run) ++same;
-  return same;
-}
-
 bool BlockView::IsTail(BlockId block, TierIndex tier) const noexcept {
   if (index_ == nullptr || !pool_->Has(block, word::kPublished)) return true;
   if (tier != kHbmTier && pool_->best_tier(block) < tier) return true;

@@ -34,10 +34,10 @@ std::size_t ClassOf(WaitClass wait) noexcept {
 // A GapTable and the curve read from it, which is renewed when the counts have changed enough.
 struct Row {
   GapTable table;
-  ReturnCurve curve;
-  double median = 0;
-  std::uint32_t changes = 0;
-  bool fresh = false;
+  mutable ReturnCurve curve;
+  mutable double median = 0;
+  mutable std::uint32_t changes = 0;
+  mutable bool fresh = false;
 
   void Changed() noexcept {
     if (++changes > 16 + table.returns() / 32) fresh = false;
@@ -86,11 +86,11 @@ struct SessionModel::Impl {
   };
 
   // --- Tables. ---
-  const Row& Fresh(const Row& row, const GapTable::Hazards& prior) const {
-    if (!row.fresh) Renew(const_cast<Row&>(row), prior);
+  static const Row& Fresh(const Row& row, const GapTable::Hazards& prior) {
+    if (!row.fresh) Renew(row, prior);
     return row;
   }
-  static void Renew(Row& row, const GapTable::Hazards& prior) {
+  static void Renew(const Row& row, const GapTable::Hazards& prior) {
     row.curve = ReturnCurve(row.table.HazardsGiven(prior));
     const double never = row.curve.Survival(gap_bins::Edge(gap_bins::kCount - 1));
     std::size_t bin = 1;

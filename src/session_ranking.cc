@@ -14,8 +14,7 @@ namespace {
 
 // More than anything that may or may not return: who has waited longest is served first.
 double WorthInQueue(const Member& member) noexcept {
-  const auto priority =
-      member.claimant.critical_path ? Priority::kCritical : member.claimant.priority;
+  const Priority priority = EffectivePriority(member.claimant);
   const double arrived = internal::ToSeconds(member.arrived);
   return 1e12 * (1 + static_cast<double>(priority)) - std::clamp(arrived, -1e11, 1e11);
 }
@@ -438,8 +437,7 @@ std::uint64_t RankedPolicy::MemoryBytes() const noexcept {
 }  // namespace internal
 
 double LogPriority(const Claimant& claimant) noexcept {
-  const Priority priority = claimant.critical_path ? Priority::kCritical : claimant.priority;
-  return (static_cast<double>(priority) - 1) * 1.3862943611198906;  // ln 4
+  return (static_cast<double>(EffectivePriority(claimant)) - 1) * 1.3862943611198906;  // ln 4
 }
 
 double LogSecondsToRestore(const Tail& tail, const SchedulingSignals& signals) noexcept {

@@ -10,7 +10,7 @@ set(layers
   "2|estimators|session_model|session_ranking.*"
   "2|eviction_policy|codec|transfer/.*|uring/.*"
   "3|policy/.*|tide/.*"
-  "4|kv_cache_manager|manager/.*|sequence|admission"
+  "4|built_in_policies|kv_cache_manager|manager/.*|sequence|admission"
   "5|tidepool|testing/.*|spdlog/.*|tools/.*")
 
 # Third-party headers, and the only places that may include them.

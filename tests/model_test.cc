@@ -16,8 +16,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/all_policies.h"
 #include "tests/support/model_world.h"
+#include "tidepool/built_in_policies.h"
 
 namespace tidepool::testing {
 namespace {
@@ -60,7 +60,7 @@ std::vector<ModelConfig> Configs() {
       Config("ThreeTiersEvents", {10, 8, 16}),
       Config("ThreeTiersTokens", {20, 20, 20}),
   };
-  for (const NamedPolicy& policy : AllPolicies()) {
+  for (const BuiltInPolicy& policy : BuiltInPolicies()) {
     for (const auto& slots : {std::vector<std::uint32_t>{14}, {10, 8, 16}}) {
       std::string name(policy.name);
       std::erase(name, '_');

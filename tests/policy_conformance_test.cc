@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "tidepool/built_in_policies.h"
 #include "tidepool/policy/arc.h"
 #include "tidepool/policy/asym_cache.h"
 #include "tidepool/policy/lru.h"
@@ -33,6 +34,27 @@ TIDEPOOL_POLICY_CONFORMANCE(SpearPaper, [](TierIndex) { return MakeSpearPaperPol
 TIDEPOOL_POLICY_CONFORMANCE(Ttl, [](TierIndex) { return MakeTtlPolicy(); });
 TIDEPOOL_POLICY_CONFORMANCE(AsymCache, [](TierIndex) { return MakeAsymCachePolicy(); });
 TIDEPOOL_POLICY_CONFORMANCE(Bayes, [](TierIndex) { return MakeBayesPolicy(); });
+
+TEST(BuiltInPolicies, AreFoundByName) {
+  std::set<std::string_view> names;
+  for (const BuiltInPolicy& policy : BuiltInPolicies()) {
+    EXPECT_TRUE(names.insert(policy.name).second) << policy.name;
+    const StatusOr<PolicyFactory> found = PolicyByName(policy.name);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(*found, policy.make);
+    // Presets of one policy share its name.
+    EXPECT_TRUE(policy.name.starts_with(policy.make()->name())) << policy.name;
+  }
+  EXPECT_EQ(names.size(), 9u);
+}
+
+TEST(BuiltInPolicies, AnUnknownNameIsAnErrorThatListsThem) {
+  const StatusOr<PolicyFactory> found = PolicyByName("fifo");
+  ASSERT_EQ(found.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(found.status().message(),
+            "no policy \"fifo\"; there are: lru, arc, sieve, spear, spear_cost, spear_paper, ttl, "
+            "asym_cache, bayes");
+}
 
 // --- Policies that break a rule, one each. ---
 

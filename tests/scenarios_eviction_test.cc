@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/all_policies.h"
 #include "tests/support/flat_arc_policy.h"
 #include "tests/support/scenario_fixture.h"
 #include "tests/support/session_ranked_policy.h"
+#include "tidepool/built_in_policies.h"
 #include "tidepool/policy/lru.h"
 
 namespace tidepool::testing {
@@ -36,7 +36,7 @@ TEST(Scenario, S26TailsGoBeforeHeads) {
   EvictChainsTailFirst(Using(&MakeLruPolicy));
   EvictChainsTailFirst(Using(&MakeFlatArcPolicy));
   EvictChainsTailFirst(Using(&MakeSessionRankedPolicy));
-  for (const NamedPolicy& policy : AllPolicies()) {
+  for (const BuiltInPolicy& policy : BuiltInPolicies()) {
     SCOPED_TRACE(policy.name);
     EvictChainsTailFirst(Using(policy.make));
   }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "tool_aware_lru.h"
+#include "tool_first.h"
 
 using namespace tidepool;
 
@@ -48,8 +48,6 @@ bool Run(const char* name, std::unique_ptr<EvictionPolicy> (*make)()) {
 
 int main() {
   const bool lru = Run("lru", &MakeLruPolicy);
-  const bool own = Run("tool_aware_lru", [] {
-    return std::unique_ptr<EvictionPolicy>(std::make_unique<example::ToolAwareLru>());
-  });
+  const bool own = Run("tool_first", &example::MakeToolFirstPolicy);
   return lru && own ? 0 : 1;
 }

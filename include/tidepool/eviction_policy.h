@@ -56,9 +56,6 @@ class TIDEPOOL_EXPORT BlockView {
   [[nodiscard]] BlockId Parent(BlockId block) const noexcept;
   /// How many sessions claim the block.
   [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
-  /// How many of the span's last blocks have the same claimants as the very last one; at least 1.
-  /// Blocks in prefix order. REQUIRES: not empty.
-  [[nodiscard]] std::size_t SameTailClaims(std::span<const BlockId> blocks) const noexcept;
   /// True if nothing right below the block has a copy in `tier` or above, so that the pool lets it
   /// leave `tier`; a copy below HBM that a tier above has too may always leave.
   [[nodiscard]] bool IsTail(BlockId block, TierIndex tier) const noexcept;

@@ -92,8 +92,13 @@ class TIDEPOOL_EXPORT SessionScorer {
   [[nodiscard]] virtual std::uint64_t MemoryBytes() const noexcept { return 0; }
 };
 
-/// log of the factor by which a priority multiplies worth: 4 for each class above kNormal, 1/4 for
-/// kBackground; critical_path counts as kCritical.
+/// The claimant's class; critical_path counts as kCritical.
+[[nodiscard]] constexpr Priority EffectivePriority(const Claimant& claimant) noexcept {
+  return claimant.critical_path ? Priority::kCritical : claimant.priority;
+}
+
+/// log of the factor by which the effective priority multiplies worth: 4 for each class above
+/// kNormal, 1/4 for kBackground.
 [[nodiscard]] TIDEPOOL_EXPORT double LogPriority(const Claimant& claimant) noexcept;
 
 /// The first of log(C), C = seconds to get the tail back: recomputed, or loaded if that is less and

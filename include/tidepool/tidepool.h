@@ -1,6 +1,7 @@
 // tidepool/tidepool.h - everything an engine needs, in reading order. Thread contract: see each.
 #pragma once
 
+#include "tidepool/built_in_policies.h"     // IWYU pragma: export
 #include "tidepool/clock.h"                 // IWYU pragma: export
 #include "tidepool/eviction_policy.h"       // IWYU pragma: export
 #include "tidepool/kv_cache_manager.h"      // IWYU pragma: export

@@ -30,7 +30,7 @@ class TtlScorer final : public SessionScorer {
   }
 
   [[nodiscard]] Rating Rate(const Claimant& claimant, TimePoint now) const noexcept override {
-    const auto priority = claimant.critical_path ? Priority::kCritical : claimant.priority;
+    const Priority priority = EffectivePriority(claimant);
     const double since = ToSeconds(claimant.since);
     Rating rating;
     rating.log_worth = kClass * static_cast<double>(priority) + kPerSecond * since;

@@ -1,5 +1,8 @@
-#include "tests/support/all_policies.h"
+#include "tidepool/built_in_policies.h"
 
+#include <string>
+
+#include "src/str_cat.h"
 #include "tidepool/policy/arc.h"
 #include "tidepool/policy/asym_cache.h"
 #include "tidepool/policy/lru.h"
@@ -8,14 +11,14 @@
 #include "tidepool/policy/spear_paper.h"
 #include "tidepool/policy/ttl.h"
 
-namespace tidepool::testing {
+namespace tidepool {
 
-std::span<const NamedPolicy> AllPolicies() {
-  static constexpr NamedPolicy kPolicies[] = {
+std::span<const BuiltInPolicy> BuiltInPolicies() noexcept {
+  static constexpr BuiltInPolicy kPolicies[] = {
       {"lru", [] { return MakeLruPolicy(); }},
       {"arc", [] { return MakeArcPolicy(); }},
       {"sieve", [] { return MakeSievePolicy(); }},
-      {"spear", [] { return MakeSpearPolicy(); }},
+      {"spear", [] { return MakeSpearPolicy(SpearForHits()); }},
       {"spear_cost", [] { return MakeSpearPolicy(SpearForCost()); }},
       {"spear_paper", [] { return MakeSpearPaperPolicy(); }},
       {"ttl", [] { return MakeTtlPolicy(); }},
@@ -25,4 +28,15 @@ std::span<const NamedPolicy> AllPolicies() {
   return kPolicies;
 }
 
-}  // namespace tidepool::testing
+StatusOr<PolicyFactory> PolicyByName(std::string_view name) {
+  std::string names;
+  for (const BuiltInPolicy& policy : BuiltInPolicies()) {
+    if (policy.name == name) return policy.make;
+    if (!names.empty()) names += ", ";
+    names += policy.name;
+  }
+  return absl::NotFoundError(
+      internal::StrCat("no policy \"", name.substr(0, 60), "\"; there are: ", names));
+}
+
+}  // namespace tidepool
