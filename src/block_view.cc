@@ -50,6 +50,11 @@ bool BlockView::IsTail(BlockId block, TierIndex tier) const noexcept {
   return index_->IsResidentTail(block, tier);
 }
 
+bool BlockView::IsEnd(BlockId block, TierIndex tier) const noexcept {
+  if (index_ == nullptr || !pool_->Has(block, word::kPublished)) return true;
+  return index_->IsResidentTail(block, tier);
+}
+
 bool BlockView::IsOnlyChild(BlockId block, TierIndex tier) const noexcept {
   if (index_ == nullptr || !pool_->Has(block, word::kPublished)) return true;
   return index_->IsOnlyChild(block, tier);

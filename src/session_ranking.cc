@@ -28,6 +28,7 @@ void RankedPolicy::Attach(const BlockView& blocks, TierIndex tier, std::uint32_t
   if (!first) return;  // Resize: the ranking stands
   scorer_->Attach(tier);
   at_ = ZeroedArray<std::uint32_t>(blocks.capacity());
+  named_ = ZeroedArray<std::uint32_t>(blocks.capacity());
   if (tier != kHbmTier) owner_ = ZeroedArray<std::uint32_t>(blocks.capacity());
 }
 
@@ -116,7 +117,7 @@ void RankedPolicy::MoveTo(std::uint32_t m, BlockId block) {
     return;
   }
   Leave(m);
-  if (old != kNone && places_[old].count == 0 && !view_.IsTail(places_[old].block, tier_)) {
+  if (old != kNone && places_[old].count == 0 && !view_.IsEnd(places_[old].block, tier_)) {
     Drop(old);
   }
   Join(m, PlaceAt(block));
@@ -193,7 +194,7 @@ void RankedPolicy::OnUnclaimed(const SessionSignals& session,
   }
   for (std::size_t i = blocks.size(); i-- > 0;) {
     if (!Resident(blocks[i])) continue;
-    if (At(blocks[i]) == kNone && view_.IsTail(blocks[i], tier_)) PlaceAt(blocks[i]);
+    if (At(blocks[i]) == kNone && view_.IsEnd(blocks[i], tier_)) PlaceAt(blocks[i]);
     break;
   }
   if (m != kNone && members_[m].place == kNone && session.state == SessionState::kCompleted) {
@@ -360,12 +361,10 @@ void RankedPolicy::OnInserted(std::span<const BlockId> blocks) noexcept {
       const bool deeper = p == kNone || view_.Position(b) > view_.Position(places_[p].block);
       if (deeper) {
         MoveTo(m, b);
-      } else if (view_.IsTail(b, tier_) && At(b) == kNone) {
-        AddUnclaimed(PlaceAt(b));
+        continue;
       }
-    } else if (At(b) == kNone) {
-      AddUnclaimed(PlaceAt(b));
     }
+    if (At(b) == kNone && view_.IsEnd(b, tier_)) AddUnclaimed(PlaceAt(b));
   }
 }
 
@@ -387,8 +386,8 @@ void RankedPolicy::OnEvictable(std::span<const BlockId> blocks) noexcept {
   const BlockId last = blocks.back();
   const std::uint32_t p = At(last);
   const bool unclaimed = view_.Claims(last) == 0;
-  if (p != kNone && !(unclaimed && view_.IsTail(last, tier_))) return;
-  if (p == kNone && !view_.IsTail(last, tier_)) return;
+  if (p != kNone && !(unclaimed && view_.IsEnd(last, tier_))) return;
+  if (p == kNone && !view_.IsEnd(last, tier_)) return;
   AddUnclaimed(PlaceAt(last));
 }
 
@@ -409,7 +408,7 @@ void RankedPolicy::Uncover(BlockId block) {
     if (places_[p].standing == Standing::kCovered) SetStanding(p, Standing::kRanked);
     return;
   }
-  if (!Resident(block)) return;
+  if (!Resident(block) || (tier_ != kHbmTier && !view_.IsEnd(block, tier_))) return;
   p = PlaceAt(block);
   AttachClaimant(p);
   if (places_[p].count == 0 && view_.Claims(block) != 0) AddUnclaimed(p);
@@ -427,7 +426,7 @@ void RankedPolicy::OnEvicted(std::span<const BlockId> blocks, EvictReason reason
 }
 
 std::uint64_t RankedPolicy::MemoryBytes() const noexcept {
-  std::uint64_t bytes = at_.bytes() + owner_.bytes() + members_.MemoryBytes() +
+  std::uint64_t bytes = at_.bytes() + owner_.bytes() + named_.bytes() + members_.MemoryBytes() +
                         places_.MemoryBytes() + edges_.capacity() * sizeof(Edge) +
                         by_session_.capacity() * 17 + scorer_->MemoryBytes();
   for (const auto& heap : heaps_) bytes += heap.capacity() * sizeof(std::uint32_t);

@@ -201,6 +201,8 @@ class RankedPolicy final : public EvictionPolicy {
 
   ZeroedArray<std::uint32_t> at_;     // by block: place + 1
   ZeroedArray<std::uint32_t> owner_;  // by block, below HBM: last claimant + 1
+  ZeroedArray<std::uint32_t> named_;  // by block: the last query that named it
+  std::uint32_t query_ = 0;
   Records<Member> members_;
   Records<Place> places_;
   absl::flat_hash_map<std::uint64_t, std::uint32_t> by_session_;

@@ -159,11 +159,12 @@ void RankedPolicy::Drain(std::uint32_t p, BlockId start, const VictimQuery& quer
     view_.AppendUpwards(start, static_cast<std::uint32_t>(wanted - victims.size()), chain_);
     for (const BlockId b : chain_) {
       const std::uint32_t other = At(b);
-      if (!May(b, query)) return;
+      if (!May(b, query) || named_[b.value()] == query_) return;  // another way led to it
       if (other != p && other != kNone && b != first) {
         if (places_[other].aside || places_[other].key > key) return;
         SetAside(other);  // weaker: what it stands for leaves with this one
       }
+      named_[b.value()] = query_;
       victims.push_back(b);
     }
     if (victims.size() == wanted || !view_.IsOnlyChild(chain_.back(), tier_)) return;
@@ -174,6 +175,7 @@ void RankedPolicy::Drain(std::uint32_t p, BlockId start, const VictimQuery& quer
 void RankedPolicy::SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
                                  std::vector<BlockId>& victims) noexcept {
   Advance(signals);
+  ++query_;
   const std::size_t wanted = victims.size() + query.blocks;
   while (victims.size() < wanted) {
     const std::uint32_t p = Top();

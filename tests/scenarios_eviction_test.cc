@@ -44,6 +44,35 @@ TEST(Scenario, S26TailsGoBeforeHeads) {
   EvictChainsTailFirst(Recording(&record));
 }
 
+// LRU, and the session that has waited longest comes back: its own prefix is next to leave.
+TEST(Scenario, RoomForARequestIsNotMadeFromItsOwnPrefix) {
+  ScenarioFixture s({.hbm = 4, .dram = 4});
+  const Tokens a = Text(1, 12);
+  const Tokens prefix(a.begin(), a.begin() + 8);
+  s.Cache(prefix, {.session = 1});
+  EXPECT_EQ(s.Offload(prefix).accepted, 2u);
+  s.Settle();  // clean: can leave at once
+  s.Cache(Text(2, 8), {.session = 2});
+  EXPECT_EQ(s.Allocate("A", a, {.session = 1}), kBusy);
+  EXPECT_EQ(s.AllocatePatiently("A", a, {.session = 1}), kOk);
+  EXPECT_EQ(s.admission("A").ready_tokens, 8u);
+  EXPECT_EQ(s.manager().stats().loads, 0u);
+}
+
+TEST(Scenario, AnOwnPrefixLeavesWhenNothingElseCan) {
+  ScenarioFixture s({.hbm = 4, .dram = 4});
+  const Tokens a = Text(1, 16);
+  const Tokens prefix(a.begin(), a.begin() + 8);
+  s.Cache(prefix, {.session = 1});
+  EXPECT_EQ(s.Offload(prefix).accepted, 2u);
+  s.Settle();
+  EXPECT_EQ(s.Allocate("R", Text(2, 8), {.session = 2}), kOk);  // runs, and stays
+  EXPECT_EQ(s.Allocate("A", a, {.session = 1}), kBusy);
+  s.Poll();
+  EXPECT_EQ(s.Free("R"), kOk);
+  EXPECT_EQ(s.AllocatePatiently("A", a, {.session = 1}), kOk);
+}
+
 TEST(Scenario, S27TwoPhysicalCopiesOfOnePrefix) {
   for (const bool earlier_first : {true, false}) {
     ScenarioFixture s({.hbm = 4});

@@ -59,6 +59,8 @@ class TIDEPOOL_EXPORT BlockView {
   /// True if nothing right below the block has a copy in `tier` or above, so that the pool lets it
   /// leave `tier`; a copy below HBM that a tier above has too may always leave.
   [[nodiscard]] bool IsTail(BlockId block, TierIndex tier) const noexcept;
+  /// True if nothing right below the block has a copy in `tier` or above, whatever may leave.
+  [[nodiscard]] bool IsEnd(BlockId block, TierIndex tier) const noexcept;
   /// True if `block` is the only thing that keeps its parent from being a tail.
   [[nodiscard]] bool IsOnlyChild(BlockId block, TierIndex tier) const noexcept;
   /// Appends `block` and the blocks before it, deepest first, up to `count` and not beyond the run

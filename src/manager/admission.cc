@@ -17,6 +17,10 @@ Priority Effective(const AdmitRequest& request) {
   return request.critical_path ? Priority::kCritical : request.priority;
 }
 
+BlockId HitsEnd(const AdmitPlan& plan) {
+  return plan.match.blocks.empty() ? BlockId() : plan.match.blocks.back();
+}
+
 }  // namespace
 
 void AdmitPlan::clear() noexcept {
@@ -396,7 +400,8 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
                          .priority = Effective(request),
                          .request = request.request,
                          .session = request.session,
-                         .ns = ns};
+                         .ns = ns,
+                         .hits_end = HitsEnd(plan)};
   FindMisses(request, ns, plan);
   if (!HasSequence() || !MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
@@ -517,7 +522,8 @@ Admission ManagerCore::Resume(SequenceData& seq) {
                          .priority = seq.priority,
                          .request = seq.request,
                          .session = seq.session_id,
-                         .ns = seq.ns.value()};
+                         .ns = seq.ns.value(),
+                         .hits_end = HitsEnd(plan)};
   if (!MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
     (void)SessionArrived(seq.session_id);

@@ -398,6 +398,7 @@ Outcome ManagerCore::SessionArrived(SessionId session) {
     signals.state = SessionState::kWaitingCapacity;
     if (!session.valid()) return Outcome::kUnknownSession;
     for (const auto& policy : policies_) policy->OnSession(signals, Now());
+    migrator_->OnSession(signals, Now());
     return Outcome::kOk;
   }
   SessionState& state = sessions_[index].state;
@@ -411,6 +412,7 @@ Outcome ManagerCore::SessionArrived(SessionId session) {
 void ManagerCore::NotifySession(std::uint32_t session) {
   const TimePoint now = Now();
   for (const auto& policy : policies_) policy->OnSession(sessions_[session], now);
+  migrator_->OnSession(sessions_[session], now);
 }
 
 // What the claim no longer covers first: a policy may then file it as nobody's.

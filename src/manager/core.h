@@ -130,6 +130,7 @@ struct Demand {
   std::uint64_t order = 0;
   std::uint32_t need = 0;     // slots that write-back must free, granted ones included
   std::uint32_t granted = 0;  // freed for it and set aside
+  BlockRef hits_end;          // the deepest block that it would hit
   TimePoint expiry{};
 };
 
@@ -170,6 +171,7 @@ struct RoomRequest {
   SessionId session{};
   std::uint32_t ns = 0;
   bool running = false;  // an append: yields only to demands of higher priority
+  BlockId hits_end{};    // the deepest block that it hits
 };
 
 /// What a request found, before anything is changed.
@@ -426,6 +428,9 @@ class ManagerCore {
 
   // poll.cc
   void ServeDemands();
+  void PlanCopies();
+  void MarkAwaited();
+  void UnmarkAwaited() noexcept;
   void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
   void DropForDemands();
   void ExpireDemands();
@@ -473,6 +478,7 @@ class ManagerCore {
   std::deque<Timeline> timelines_;
   std::vector<Demand> demands_;
   std::uint64_t next_demand_ = 0;
+  std::vector<BlockId> awaited_;  // marked for the demands that are being served
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;

@@ -9,6 +9,7 @@ namespace {
 constexpr std::uint32_t kStalePerPoll = 1024;   // blocks of dropped trees given back
 constexpr std::uint32_t kSpacesPerPoll = 64;    // namespaces checked for an old epoch
 constexpr std::uint32_t kCopiesPerPoll = 4096;  // background copies started per tier
+constexpr std::size_t kAwaitedDemands = 16;     // whose hits are kept out of the victims' lists
 
 }  // namespace
 
@@ -22,6 +23,14 @@ class PlanContext final : public MigrationContext {
     return core_->ShortfallOf(tier);
   }
   void NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) override;
+  void UpcomingVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) override {
+    core_->policies_[tier]->SelectVictims({.blocks = n}, core_->signals_, out);
+  }
+  bool NeedsCopy(BlockId block, TierIndex tier) const noexcept override {
+    const BlockPool& pool = *core_->pool_;
+    return pool.Has(block, word::kPublished) && pool.Evictable(block, tier) &&
+           pool.copy(block, static_cast<TierIndex>(tier + 1)) == CopyState::kAbsent;
+  }
   /// Victims that the planner was shown and did not use.
   void ReturnUnused(TierIndex tier);
 
@@ -70,9 +79,45 @@ void ManagerCore::ExpireDemands() {
   TrimGrants();
 }
 
+// Keeps what the waiting requests would hit out of the victims' lists: room for a request is not
+// made from its own prefix. The oldest demands only, for the rest comes later anyway.
+void ManagerCore::MarkAwaited() {
+  awaited_.clear();
+  for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
+    const BlockRef& end = demands_[i].hits_end;
+    if (!end.block.valid() || !pool_->alive(end)) continue;
+    const std::size_t first = awaited_.size();
+    for (BlockId b = end.block; b.valid(); b = index_->Parent(awaited_.back())) {
+      index_->AppendUpwards(b, table_capacity_, awaited_);
+    }
+    for (std::size_t k = first; k < awaited_.size(); ++k) {
+      pool_->SetFlag(awaited_[k], word::kExcluded);
+    }
+  }
+}
+
+void ManagerCore::UnmarkAwaited() noexcept {
+  for (const BlockId b : awaited_) pool_->ClearFlag(b, word::kExcluded);
+  awaited_.clear();
+}
+
 void ManagerCore::ServeDemands() {
   lower_short_.fill(0);
+  MarkAwaited();
   if (const std::uint32_t missing = ShortfallOf(kHbmTier); missing != 0) Grant(DropClean(missing));
+  PlanCopies();
+  const bool marked = !awaited_.empty();
+  UnmarkAwaited();
+  if (marked) clean_exhausted_ = false;  // it was found for the others only
+  if (ShortfallOf(kHbmTier) == 0) return;
+  if (marked) {  // nothing else can leave
+    Grant(DropClean(ShortfallOf(kHbmTier)));
+    PlanCopies();
+  }
+  if (ShortfallOf(kHbmTier) != 0) DropForDemands();
+}
+
+void ManagerCore::PlanCopies() {
   PlanContext context(this);
   for (TierIndex t = 0; t + 1 < tiers_; ++t) {
     copies_.clear();
@@ -80,7 +125,6 @@ void ManagerCore::ServeDemands() {
     if (!copies_.empty()) ExecutePlan(t, copies_);
     context.ReturnUnused(t);
   }
-  if (ShortfallOf(kHbmTier) != 0) DropForDemands();
 }
 
 // A link that moves nothing takes no copies (unknown bandwidth, NaN, counts as nothing).

@@ -1,6 +1,7 @@
 // Room in HBM and below: victims in the policy's order, mapped to tails, planned before anything
 // is evicted; and the ledger of demands that could not be met.
 #include <algorithm>
+#include <limits>
 
 #include "src/manager/core.h"
 
@@ -27,7 +28,7 @@ class CleanFilter final : public VictimFilter {
   bool last_;
 };
 
-/// Last copies whose loss costs less than a reload and the wait for it.
+/// Last copies whose loss costs less than a copy down and up.
 class CheapFilter final : public VictimFilter {
  public:
   CheapFilter(const BlockPool* pool, const PrefixIndex* index, CostModel cost, double reload_s)
@@ -111,6 +112,7 @@ void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing)
     d->order = next_demand_++;
   }
   d->priority = room.priority;
+  d->hits_end = room.hits_end.valid() ? pool_->ref(room.hits_end) : BlockRef();
   d->need = d->granted + missing;
   d->expiry = After(signals_.now, options_.demand_ttl);
 }
@@ -180,12 +182,15 @@ bool ManagerCore::PlanQuota(const RoomRequest& room) {
   return victims_.size() >= excess;
 }
 
-// Victims whose recomputation costs less than a reload and the wait for it.
+// Victims whose recomputation costs less than the two copies that would save it. What is queued on
+// the links now does not count: a return is minutes away, and n blocks wait for one queue once.
 void ManagerCore::PlanCheap(std::uint32_t n) {
-  const Duration reload = engine_->EstimateCost(kHbmTier, 1, block_bytes_).time +
-                          engine_->EstimateCost(1, kHbmTier, block_bytes_).time;
+  const auto block_seconds = [&](const LinkSignals& link) {
+    return link.bytes_per_second > 0 ? static_cast<double>(block_bytes_) / link.bytes_per_second
+                                     : std::numeric_limits<double>::infinity();
+  };
   const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute,
-                          std::chrono::duration<double>(reload).count());
+                          block_seconds(link_signals_[0]) + block_seconds(link_signals_[1]));
   PlanVictims(kHbmTier, n, &cheap, victims_);
   std::erase_if(victims_, [&](BlockId b) {  // a last copy may leave only behind everything else
     const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&

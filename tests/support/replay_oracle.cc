@@ -363,7 +363,7 @@ class Server {
       SetWanted(plan.matched, tail, true);
       placed_ = EnsureRoom(plan.fresh + plan.loads.size());
       SetWanted(plan.matched, tail, false);
-      if (!placed_) WriteBack();
+      if (!placed_) WriteBack(plan.matched);
     } while (!placed_);
     need_ = granted_ = 0;
     Take(plan);
@@ -434,48 +434,61 @@ class Server {
   }
 
   /// Gives up clean victims and copies dirty ones down, until the demand is met or nothing can
-  /// move.
-  void WriteBack() {
+  /// move. What the request would hit is spared, unless nothing else will do.
+  void WriteBack(const std::vector<Block*>& matched = {}) {
     while (cache_.tiers() > 1 && need_ > granted_) {
-      const std::vector<Block*> clean = cache_.Plan(kHbm, need_ - granted_, cache_.Droppable(kHbm));
-      Evict(clean, kHbm);
-      granted_ += clean.size();
-      if (need_ == granted_) return;
-      const std::vector<Block*> leaving =
-          cache_.Plan(kHbm, std::min(need_ - granted_, kMaxCopiesPerRound), cache_.Dirty(kHbm));
-      const std::size_t started = Start(leaving, 1);
-      const std::size_t unserved = leaving.size() - started;
-      std::vector<Block*> spilled;
-      std::size_t spills = 0;
-      if (cache_.tiers() > 2 && unserved != 0) {
-        spilled = cache_.Plan(1, std::min(unserved, kMaxCopiesPerRound), cache_.Dirty(1));
-        spills = Start(spilled, 2);
-      }
-      if (started == 0 && spills == 0) {
-        if (unserved != 0) DropDirty();
+      Round round;
+      SetWanted(matched, nullptr, true);
+      Pass(round);
+      SetWanted(matched, nullptr, false);
+      if (!matched.empty() && need_ > granted_ + round.leaving.size()) Pass(round);
+      if (round.leaving.empty() && round.spilled.empty()) {
+        if (need_ > granted_ && round.unserved != 0) DropDirty();
         return;
       }
-      Arrive(leaving, started, 1);
-      granted_ += started;
-      Arrive(spilled, spills, 2);
+      Arrive(round.leaving, 1);
+      granted_ += round.leaving.size();
+      Arrive(round.spilled, 2);
     }
   }
-  /// Makes room in `tier` for the victims of the tier above; returns how many of them fit.
-  std::size_t Start(const std::vector<Block*>& victims, std::size_t tier) {
+  struct Round {
+    std::vector<Block*> leaving, spilled;  // copies that have started
+    std::size_t unserved = 0;              // victims for which the tier below had no slot
+  };
+  void Pass(Round& round) {
+    const auto missing = [&] { return need_ - granted_ - round.leaving.size(); };
+    const std::vector<Block*> clean = cache_.Plan(kHbm, missing(), cache_.Droppable(kHbm));
+    Evict(clean, kHbm);
+    granted_ += clean.size();
+    if (missing() == 0) return;
+    const std::vector<Block*> dirty =
+        cache_.Plan(kHbm, std::min(missing(), kMaxCopiesPerRound), cache_.Dirty(kHbm));
+    round.unserved = dirty.size() - Start(dirty, 1, round.leaving);
+    if (cache_.tiers() <= 2 || round.unserved <= round.spilled.size()) return;
+    const std::size_t spills = std::min(round.unserved - round.spilled.size(), kMaxCopiesPerRound);
+    Start(cache_.Plan(1, spills, cache_.Dirty(1)), 2, round.spilled);
+  }
+  /// Makes room in `tier` for the victims of the tier above; returns how many of them fit, and
+  /// adds these to `started`.
+  std::size_t Start(const std::vector<Block*>& victims, std::size_t tier,
+                    std::vector<Block*>& started) {
     if (cache_.Free(tier) < victims.size()) {
       Evict(cache_.Plan(tier, victims.size() - cache_.Free(tier), cache_.Droppable(tier)), tier);
     }
     const std::size_t fit = std::min<std::size_t>(victims.size(), cache_.Free(tier));
     Cache::Unplan({victims.begin() + static_cast<std::ptrdiff_t>(fit), victims.end()});
-    for (std::size_t i = 0; i < fit; ++i) cache_.SetValid(*victims[i], tier);
+    for (std::size_t i = 0; i < fit; ++i) {
+      cache_.SetValid(*victims[i], tier);
+      started.push_back(victims[i]);
+    }
     return fit;
   }
-  /// The first `n` copies into `tier` have finished: they leave the tier above.
-  void Arrive(const std::vector<Block*>& victims, std::size_t n, std::size_t tier) {
-    for (std::size_t i = 0; i < n; ++i) {
-      cache_.File(*victims[i], tier);
-      victims[i]->leaving = false;
-      cache_.Lose(*victims[i], tier - 1);
+  /// Copies into `tier` have finished: they leave the tier above.
+  void Arrive(const std::vector<Block*>& victims, std::size_t tier) {
+    for (Block* victim : victims) {
+      cache_.File(*victim, tier);
+      victim->leaving = false;
+      cache_.Lose(*victim, tier - 1);
     }
   }
   void DropDirty() {

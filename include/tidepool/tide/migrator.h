@@ -36,12 +36,22 @@ class TIDEPOOL_EXPORT MigrationContext {
   [[nodiscard]] virtual std::uint32_t Shortfall(TierIndex tier) const noexcept = 0;
   /// Appends up to `n` blocks of `tier` that would leave next and are not clean.
   virtual void NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) = 0;
+  /// Appends up to `n` blocks of `tier`, clean or not, in about the order in which they will leave;
+  /// takes none of them. About, because what stands in front of a tail may be named late.
+  virtual void UpcomingVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) = 0;
+  /// True if a copy of the block from `tier` to the tier below could start now and would make it
+  /// clean: it is published, evictable and has no copy there, valid or under way.
+  [[nodiscard]] virtual bool NeedsCopy(BlockId block, TierIndex tier) const noexcept = 0;
 };
 
 class TIDEPOOL_EXPORT Migrator {
  public:
   virtual ~Migrator() = default;
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// As EvictionPolicy::OnSession: a wait begins or ends.
+  virtual void OnSession(const SessionSignals& session, TimePoint now) noexcept {
+    (void)session, (void)now;
+  }
   /// Appends copies out of `tier` to `plan`. Called for each tier but the last, top down, in Poll.
   virtual void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
                     std::vector<PlannedCopy>& plan) noexcept = 0;
