@@ -60,6 +60,11 @@ std::vector<ModelConfig> Configs() {
       Config("ThreeTiersEvents", {10, 8, 16}),
       Config("ThreeTiersTokens", {20, 20, 20}),
   };
+  for (const auto& slots : {std::vector<std::uint32_t>{12, 10}, {8, 6, 20}, {32, 64, 16}}) {
+    configs.push_back(
+        Config("Tide" + std::to_string(slots.size()) + "Tiers" + std::to_string(slots[0]), slots));
+    configs.back().tide = true;
+  }
   for (const BuiltInPolicy& policy : BuiltInPolicies()) {
     for (const auto& slots : {std::vector<std::uint32_t>{14}, {10, 8, 16}}) {
       std::string name(policy.name);

@@ -21,6 +21,7 @@
 #include "tidepool/policy/spear_paper.h"
 #include "tidepool/policy/ttl.h"
 #include "tidepool/testing/policy_decorator.h"
+#include "tidepool/tide/tide.h"
 
 namespace tidepool {
 namespace {
@@ -34,6 +35,8 @@ TIDEPOOL_POLICY_CONFORMANCE(SpearPaper, [](TierIndex) { return MakeSpearPaperPol
 TIDEPOOL_POLICY_CONFORMANCE(Ttl, [](TierIndex) { return MakeTtlPolicy(); });
 TIDEPOOL_POLICY_CONFORMANCE(AsymCache, [](TierIndex) { return MakeAsymCachePolicy(); });
 TIDEPOOL_POLICY_CONFORMANCE(Bayes, [](TierIndex) { return MakeBayesPolicy(); });
+
+TIDEPOOL_POLICY_CONFORMANCE(TideTier, [](TierIndex tier) { return Tide().MakePolicy(tier); });
 
 TEST(BuiltInPolicies, AreFoundByName) {
   std::set<std::string_view> names;

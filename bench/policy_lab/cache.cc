@@ -49,13 +49,18 @@ std::uint32_t Cache::tiers() const {
   return 1 + (spec_.settings->dram_blocks != 0) + (spec_.settings->nvme_blocks != 0);
 }
 
+PolicyContext Cache::Context() const {
+  return {.settings = spec_.settings,
+          .future = future_.get(),
+          .training = spec_.training,
+          .seed = spec_.schedule->seed};
+}
+
 std::unique_ptr<tidepool::EvictionPolicy> Cache::MakePolicy(TierIndex tier) {
   const PolicyEntry& entry = tier == tidepool::kHbmTier ? *spec_.policy : *spec_.lower_policy;
-  return MakeTimedPolicy(entry.make({.settings = spec_.settings,
-                                     .future = future_.get(),
-                                     .training = spec_.training,
-                                     .seed = spec_.schedule->seed}),
-                         &decisions_[tier], future_.get());
+  const bool tide = tide_ != nullptr && tier != tidepool::kHbmTier;
+  return MakeTimedPolicy(tide ? tide_->MakePolicy(tier) : entry.make(Context()), &decisions_[tier],
+                         future_.get());
 }
 
 Status Cache::Create() {
@@ -76,6 +81,10 @@ Status Cache::Create() {
   add(tidepool::TierKind::kHbm, spec_.capacity_blocks);
   add(tidepool::TierKind::kDram, settings.dram_blocks);
   add(tidepool::TierKind::kRemote, settings.nvme_blocks);  // kNvme would want a file
+  const TieringEntry& entry = spec_.tiering != nullptr ? *spec_.tiering : Tierings().front();
+  Tiering tiering = entry.make(Context());
+  tide_ = std::move(tiering.tide);
+  o.migrator = std::move(tiering.migrator);
   o.policy = [this](TierIndex tier) { return MakePolicy(tier); };
   auto engine = std::make_unique<LinkEngine>(model, &clock_);
   engine_ = engine.get();

@@ -29,6 +29,7 @@ struct RunSpec {
   const Training* training = nullptr;  ///< may be null
   const PolicyEntry* policy = nullptr;
   const PolicyEntry* lower_policy = nullptr;  ///< of the tiers below HBM
+  const TieringEntry* tiering = nullptr;      ///< null: on demand
   std::uint32_t capacity_blocks = 0;
 };
 
@@ -59,11 +60,13 @@ class Cache {
 
  private:
   [[nodiscard]] std::uint32_t tiers() const;
+  [[nodiscard]] PolicyContext Context() const;
   std::unique_ptr<tidepool::EvictionPolicy> MakePolicy(tidepool::TierIndex tier);
 
   const RunSpec spec_;
   const Hints hints_;
   std::unique_ptr<Future> future_;
+  std::shared_ptr<tidepool::Tide> tide_;
   tidepool::testing::ManualClock clock_;
   std::array<DecisionCounts, kMaxLabTiers> decisions_{};
   LinkEngine* engine_ = nullptr;  // the manager's

@@ -54,6 +54,7 @@ class ClosedLoopRun {
 
   [[nodiscard]] TimePoint NextEvent() const {
     TimePoint next = cache_.engine().NextDone();
+    if (next != tidepool::kNever) next = std::max(next, cache_.now() + kEngineStep);
     if (!arrivals_.empty()) next = std::min(next, arrivals_.top().first);
     if (!completions_.empty()) next = std::min(next, completions_.top().first);
     // A queue that only idle polls can move: see PlaceHead.

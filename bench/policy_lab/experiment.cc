@@ -171,17 +171,18 @@ class Experiment {
     results_.scope_start = Describe(StartOf(settings_, workload));
   }
 
-  [[nodiscard]] RunSpec SpecOf(const World& world, const PolicyEntry& policy,
+  [[nodiscard]] RunSpec SpecOf(const World& world, const System& system,
                                std::uint32_t capacity) const {
     const PolicyEntry* lower =
-        settings_.lower_policy.empty() ? &policy : FindPolicy(settings_.lower_policy);
+        settings_.lower_policy.empty() ? system.policy : FindPolicy(settings_.lower_policy);
     return {.workload = world.workload.get(),
             .schedule = &world.schedule,
             .nominal = &world.nominal,
             .settings = &settings_,
             .training = world.training.get(),
-            .policy = &policy,
+            .policy = system.policy,
             .lower_policy = lower,
+            .tiering = system.tiering,
             .capacity_blocks = capacity};
   }
 
@@ -193,7 +194,7 @@ class Experiment {
       const Status status = InParallel(settings_.seeds, [&](std::size_t s) {
         Settings single_tier = settings_;
         single_tier.dram_blocks = single_tier.nvme_blocks = 0;
-        RunSpec spec = SpecOf(worlds_[s], *FindPolicy("lru"),
+        RunSpec spec = SpecOf(worlds_[s], FindSystem("lru"),
                               worlds_[s].workload->distinct_blocks + kRoomBeyondDistinct);
         spec.settings = &single_tier;
         spec.lower_policy = spec.policy;
@@ -227,7 +228,7 @@ class Experiment {
     const std::size_t seed = index / policies / capacities;
     const World& world = worlds_[seed];
     const std::uint32_t capacity = world.capacities[index / policies % capacities];
-    StatusOr<RunFigures> run = policy_lab::Run(SpecOf(world, *FindPolicy(policy), capacity));
+    StatusOr<RunFigures> run = policy_lab::Run(SpecOf(world, FindSystem(policy), capacity));
     if (!run.ok()) {
       return Status(run.status().code(), policy + " at " + std::to_string(capacity) +
                                              " blocks: " + std::string(run.status().message()));

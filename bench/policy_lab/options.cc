@@ -181,7 +181,11 @@ Status ParsePolicies(Sv n, Sv v, Settings& s) {
       }
       return absl::OkStatus();
     }
-    if (Status status = CheckPolicy(n, item); !status.ok()) return status;
+    const System system = FindSystem(item);
+    if (system.tiering == nullptr) {
+      return BadValue(n, item, "there is no such tiering; there are " + TieringNames());
+    }
+    if (Status status = CheckPolicy(n, item.substr(0, item.find('@'))); !status.ok()) return status;
     s.policies.emplace_back(item);
     return absl::OkStatus();
   });

@@ -120,6 +120,50 @@ const PolicyEntry* FindPolicy(std::string_view name) {
   return nullptr;
 }
 
+namespace {
+
+Tiering MakeTide(const tidepool::TideOptions& options) {
+  auto tide = std::make_shared<tidepool::Tide>(options);
+  return {tide->MakePlanner(), tide};
+}
+
+constexpr TieringEntry kTierings[] = {
+    {"demand", [](const PolicyContext&) -> Tiering { return {tidepool::MakeDemandWriteBack()}; }},
+    {"tide", [](const PolicyContext&) { return MakeTide({}); }},
+    {"tide_no_pool", [](const PolicyContext&) { return MakeTide({.clean_pool = 0}); }},
+    {"tide_no_duplicates",
+     [](const PolicyContext&) { return MakeTide({.duplicates_first = false}); }},
+    {"tide_fixed", [](const PolicyContext&) { return MakeTide({.one_price = false}); }},
+    {"tide_no_wait_refresh",
+     [](const PolicyContext&) { return MakeTide({.refresh_on_waits = false}); }},
+};
+
+}  // namespace
+
+std::span<const TieringEntry> Tierings() { return kTierings; }
+
+const TieringEntry* FindTiering(std::string_view name) {
+  for (const TieringEntry& entry : kTierings) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+std::string TieringNames() {
+  std::string names;
+  for (const TieringEntry& entry : kTierings) {
+    if (!names.empty()) names += ", ";
+    names += entry.name;
+  }
+  return names;
+}
+
+System FindSystem(std::string_view name) {
+  const std::size_t at = name.find('@');
+  if (at == name.npos) return {FindPolicy(name), &kTierings[0]};
+  return {FindPolicy(name.substr(0, at)), FindTiering(name.substr(at + 1))};
+}
+
 std::string PolicyNames() {
   std::string names;
   for (const PolicyEntry& entry : kPolicies) {

@@ -11,6 +11,7 @@
 #include "future.h"
 #include "settings.h"
 #include "tidepool/eviction_policy.h"
+#include "tidepool/tide/tide.h"
 #include "training.h"
 
 namespace policy_lab {
@@ -29,6 +30,28 @@ struct PolicyEntry {
   std::unique_ptr<tidepool::EvictionPolicy> (*make)(const PolicyContext& context) = nullptr;
   bool variant = false;  ///< another setting of a policy: not among "all"
 };
+
+/// What copies blocks between tiers, and what the tiers below HBM evict by if not the policy.
+struct Tiering {
+  std::unique_ptr<tidepool::Migrator> migrator;
+  std::shared_ptr<tidepool::Tide> tide;  ///< null: not its policies
+};
+struct TieringEntry {
+  std::string_view name;
+  Tiering (*make)(const PolicyContext& context) = nullptr;
+};
+/// demand first, which is what a policy without @NAME gets.
+std::span<const TieringEntry> Tierings();
+const TieringEntry* FindTiering(std::string_view name);
+std::string TieringNames();
+
+/// "spear@tide": a policy and a tiering.
+struct System {
+  const PolicyEntry* policy = nullptr;
+  const TieringEntry* tiering = nullptr;
+};
+/// Null members if there is none of that name.
+System FindSystem(std::string_view name);
 
 /// In the order in which tables list them; lru first.
 std::span<const PolicyEntry> Policies();

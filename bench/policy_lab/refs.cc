@@ -71,7 +71,7 @@ StatusOr<RefsResults> RunRefs(std::string_view text, const std::string& name,
   RefsResults results{.name = name, .references = references.size(), .distinct = ids.size()};
   for (const Capacity& capacity : settings.capacities) {
     for (const std::string& policy : settings.policies) {
-      const PolicyEntry& entry = *FindPolicy(policy);
+      const PolicyEntry& entry = *FindSystem(policy).policy;  // one tier: nothing to copy
       const std::uint64_t misses =
           entry.needs_future
               ? BeladyMisses(references, static_cast<std::uint32_t>(ids.size()), capacity.blocks)

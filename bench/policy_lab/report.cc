@@ -181,8 +181,11 @@ std::string Table(const Settings& settings, const Results& results) {
   const bool several = settings.seeds > 1;
   const bool tiers = settings.dram_blocks != 0;
   std::string out = Constants(settings, results) + '\n';
-  out += Pad("blocks", 12) + "  " + Pad("policy", 11, true) + Pad("hit ratio", several ? 14 : 10) +
-         Pad("points", several ? 13 : 8) + Pad("cost/lru", several ? 13 : 9);
+  std::size_t width = 11;
+  for (const ResultRow& row : results.rows) width = std::max(width, row.policy.size() + 1);
+  out += Pad("blocks", 12) + "  " + Pad("policy", width, true) +
+         Pad("hit ratio", several ? 14 : 10) + Pad("points", several ? 13 : 8) +
+         Pad("cost/lru", several ? 13 : 9);
   if (tiers) out += Pad("hbm", 7);
   out += Pad("amat ms", 9) + Pad("ttft p50", 9) + Pad("p99", 8) + Pad("ns/victim", 10) + '\n';
   double last = -1;
@@ -190,7 +193,7 @@ std::string Table(const Settings& settings, const Results& results) {
     if (last >= 0 && row.capacity_blocks != last) out += '\n';
     last = row.capacity_blocks;
     const bool lru = row.policy == "lru";
-    out += Pad(CapacityText(row), 12) + "  " + Pad(row.policy, 11, true) +
+    out += Pad(CapacityText(row), 12) + "  " + Pad(row.policy, width, true) +
            Pad(PlusMinus(row.Of("hit_ratio"), "%.4f", several), several ? 14 : 10);
     out += Pad(
         row.hit_points_vs_lru && !lru ? PlusMinus(*row.hit_points_vs_lru, "%+.2f", several) : "-",

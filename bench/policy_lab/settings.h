@@ -19,6 +19,8 @@ inline constexpr std::uint32_t kBlockTokens = 2;
 /// Bytes that a block really takes; the modelled size is Settings::block_bytes.
 inline constexpr std::uint64_t kRealBlockBytes = 4;
 inline constexpr std::size_t kMaxLabTiers = 3;
+/// While copies are under way the modelled engine looks at them so often (its step).
+inline constexpr tidepool::Duration kEngineStep = std::chrono::milliseconds(10);
 
 enum class Mode : std::uint8_t {
   kNoHold,  ///< service takes no time, oversize requests stream

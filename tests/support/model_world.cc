@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
+#include "tidepool/policy/lru.h"
+#include "tidepool/tide/tide.h"
 
 namespace tidepool::testing {
 namespace {
@@ -82,6 +84,13 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   options.clock = &clock_;
   if (config.policy != nullptr) {
     options.policy = [make = config.policy](TierIndex) { return make(); };
+  }
+  if (config.tide) {
+    auto tide = std::make_shared<Tide>(TideOptions{.clean_pool = 0.4});
+    options.migrator = tide->MakePlanner();
+    options.policy = [tide](TierIndex tier) {
+      return tier == kHbmTier ? MakeLruPolicy() : tide->MakePolicy(tier);
+    };
   }
   options.observer = this;
   options.digest_seed = kDigestSeed;

@@ -41,6 +41,7 @@ struct ModelConfig {
   std::uint32_t event_capacity = 0;
   FakeFaults faults = {};
   PolicyFactory policy = nullptr;  ///< null: the default
+  bool tide = false;               ///< a clean pool, and priced lower tiers
   std::uint64_t steps = 13000;
 };
 inline void PrintTo(const ModelConfig& config, std::ostream* out) { *out << config.name; }

@@ -1,0 +1,105 @@
+// The planner: demands, then the clean pool, within the budget of each link.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "src/tide/state.h"
+#include "src/time_math.h"
+
+namespace tidepool {
+
+class TidePlanner final : public Migrator {
+ public:
+  explicit TidePlanner(std::shared_ptr<Tide::State> state) : state_(std::move(state)) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "tide"; }
+
+  void OnSession(const SessionSignals& session, TimePoint /*now*/) noexcept override {
+    const bool waits = session.state != SessionState::kRunning &&
+                       session.state != SessionState::kCompleted &&
+                       session.state != SessionState::kWaitingCapacity;
+    if (waits && state_->options.refresh_on_waits) due_ = true;
+  }
+
+  void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
+            std::vector<PlannedCopy>& plan) noexcept override {
+    if (SecondsOver(signals, tier, static_cast<TierIndex>(tier + 1)) == 0) return;
+    ServeDemands(tier, context, plan);
+    if (tier == kHbmTier) RefreshPool(context, signals, plan);
+  }
+
+ private:
+  void ServeDemands(TierIndex tier, MigrationContext& context, std::vector<PlannedCopy>& plan) {
+    const std::uint32_t missing = context.Shortfall(tier);
+    if (missing == 0) return;
+    blocks_.clear();
+    context.NextDirtyVictims(tier, missing, blocks_);
+    for (const BlockId b : blocks_) {
+      plan.push_back({.block = b,
+                      .from = tier,
+                      .to = static_cast<TierIndex>(tier + 1),
+                      .transfer_class = TransferClass::kSpill,
+                      .release = true});
+    }
+    state_->counters.demand_copies += blocks_.size();
+  }
+
+  // Lists what leaves next; what of it is dirty is copied, as far as the budget goes.
+  void RefreshPool(MigrationContext& context, const SchedulingSignals& signals,
+                   std::vector<PlannedCopy>& plan) {
+    const TideOptions& options = state_->options;
+    const auto size =
+        static_cast<std::uint32_t>(options.clean_pool * signals.tiers[kHbmTier].slots);
+    if (size == 0 || (!due_ && signals.now < next_)) return;
+    due_ = false;
+    next_ = internal::AfterSeconds(signals.now, internal::ToSeconds(options.refresh));
+    if (state_->listed.size() == 0) {
+      state_->listed = internal::ZeroedArray<std::uint32_t>(context.blocks().capacity());
+    }
+    ++state_->refresh;
+    ++state_->counters.refreshes;
+    blocks_.clear();
+    context.UpcomingVictims(kHbmTier, size, blocks_);
+    std::uint64_t left = Budget(signals);
+    for (const BlockId b : blocks_) {
+      state_->listed[b.value()] = state_->refresh;
+      if (!context.NeedsCopy(b, kHbmTier)) continue;
+      if (left == 0) {
+        ++state_->counters.held_back;
+        return;
+      }
+      --left;
+      plan.push_back(
+          {.block = b, .from = kHbmTier, .to = 1, .transfer_class = TransferClass::kShadowCopy});
+      ++state_->counters.pool_copies;
+    }
+  }
+
+  // Blocks that may be queued now: the background share of what the link moves in the window, less
+  // what is queued. A due refresh that finds none comes back in the next second.
+  [[nodiscard]] std::uint64_t Budget(const SchedulingSignals& signals) const noexcept {
+    const double window = internal::ToSeconds(state_->options.window);
+    for (const LinkSignals& link : signals.links) {
+      if (link.from != kHbmTier || link.to != 1) continue;
+      const double bytes = state_->options.background_share * link.bytes_per_second * window -
+                           static_cast<double>(link.queued_bytes);
+      const double block = static_cast<double>(std::max<std::uint64_t>(signals.block_bytes, 1));
+      return bytes > 0 ? static_cast<std::uint64_t>(std::min(bytes / block, 1e9)) : 0;
+    }
+    return 0;
+  }
+
+  std::shared_ptr<Tide::State> state_;
+  bool due_ = true;
+  TimePoint next_{};
+  std::vector<BlockId> blocks_;
+};
+
+Tide::Tide(const TideOptions& options) : state_(std::make_shared<State>()) {
+  state_->options = options;
+}
+Tide::~Tide() = default;
+std::unique_ptr<Migrator> Tide::MakePlanner() { return std::make_unique<TidePlanner>(state_); }
+const TideCounters& Tide::counters() const noexcept { return state_->counters; }
+
+}  // namespace tidepool

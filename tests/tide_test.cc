@@ -1,0 +1,244 @@
+// TIDE on a real manager with a fake engine: the clean pool, its budget, and what leaves the tiers
+// below. Times are the manual clock's; copies end when the test says so.
+#include "tidepool/tide/tide.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/scenario_fixture.h"
+#include "tidepool/policy/lru.h"
+#include "tidepool/policy/spear.h"
+
+namespace tidepool::testing {
+namespace {
+
+using enum Outcome;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// HBM by LRU, one planner, priced tiers below.
+class TideFixture {
+ public:
+  TideFixture(ScenarioOptions options, const TideOptions& tide, CostModel recompute = {})
+      : tide_(std::make_shared<Tide>(tide)) {
+    options.adjust = [this, recompute](ManagerOptions& o) {
+      o.migrator = tide_->MakePlanner();
+      o.policy = [tide = tide_](TierIndex tier) {
+        return tier == kHbmTier ? MakeLruPolicy() : tide->MakePolicy(tier);
+      };
+      o.recompute = recompute;
+    };
+    scenario_ = std::make_unique<ScenarioFixture>(std::move(options));
+  }
+  ScenarioFixture& operator*() { return *scenario_; }
+  ScenarioFixture* operator->() { return scenario_.get(); }
+  [[nodiscard]] const TideCounters& counters() const { return tide_->counters(); }
+  void Advance(Duration by) {
+    scenario_->SetTime(scenario_->clock().Now() + by);
+    scenario_->Poll();
+  }
+
+ private:
+  std::shared_ptr<Tide> tide_;
+  std::unique_ptr<ScenarioFixture> scenario_;
+};
+
+std::size_t Shadows(ScenarioFixture& s) {
+  const auto& copies = s.engine().submitted();
+  return static_cast<std::size_t>(std::count_if(copies.begin(), copies.end(), [](const auto& c) {
+    return c.transfer_class == TransferClass::kShadowCopy;
+  }));
+}
+
+TEST(TidePlanner, KeepsTheNextToLeaveClean) {
+  TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0.25});
+  s->Cache(Text(1, 16), {.session = 1});  // four blocks, the oldest
+  s->Cache(Text(2, 16), {.session = 2});
+  s.Advance(seconds(2));
+  // A quarter of eight: the tail of what has waited longest, and the block before it.
+  EXPECT_EQ(Shadows(*s), 2u);
+  s->Settle();
+  const std::vector<BlockId> oldest = s->Blocks(Text(1, 16));
+  EXPECT_TRUE(s->manager().pool().Clean(oldest[3], kHbmTier));
+  EXPECT_TRUE(s->manager().pool().Clean(oldest[2], kHbmTier));
+  EXPECT_EQ(s.counters().pool_copies, 2u);
+  // Nothing was given up.
+  EXPECT_EQ(s->Counts(), "cached 8");
+  // What is clean leaves at once, without a copy.
+  s->engine().ClearRecords();
+  EXPECT_EQ(s->Allocate("N", Text(3, 8), {.session = 3}), kOk);
+  EXPECT_TRUE(s->engine().submitted().empty());
+  EXPECT_EQ(s->Found(Text(1, 16)), 16u);
+}
+
+TEST(TidePlanner, CopiesNothingTwice) {
+  TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0.5});
+  s->Cache(Text(1, 16), {.session = 1});
+  for (int i = 0; i < 5; ++i) s.Advance(seconds(2));  // the copies are still under way
+  EXPECT_EQ(Shadows(*s), 4u);
+  s->Settle();
+  for (int i = 0; i < 5; ++i) s.Advance(seconds(2));
+  EXPECT_EQ(Shadows(*s), 4u);
+  EXPECT_GE(s.counters().refreshes, 10u);
+}
+
+TEST(TidePlanner, RefreshesEachSecondAndWhenAWaitBegins) {
+  for (const bool on_waits : {true, false}) {
+    TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0.5, .refresh_on_waits = on_waits});
+    s.Advance(seconds(2));
+    const std::uint64_t before = s.counters().refreshes;
+    s.Advance(milliseconds(300));
+    EXPECT_EQ(s.counters().refreshes, before);
+    s->Cache(Text(1, 16), {.session = 1});
+    s.Advance(milliseconds(300));
+    EXPECT_EQ(s.counters().refreshes, before + (on_waits ? 1 : 0));
+    s.Advance(seconds(1));
+    EXPECT_EQ(s.counters().refreshes, before + (on_waits ? 2 : 1));
+  }
+}
+
+TEST(TidePlanner, StaysWithinTheLinksBudget) {
+  // 0.5 x B x 2 s = two blocks.
+  TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 1, .background_share = 0.5});
+  const auto block = static_cast<double>(s->manager().block_bytes());
+  s->engine().SetLink(kHbmTier, kLowerTier, 2 * block, Duration(0));
+  s->Cache(Text(1, 32), {.session = 1});
+  s.Advance(seconds(2));
+  EXPECT_EQ(Shadows(*s), 2u);
+  EXPECT_EQ(s.counters().held_back, 1u);
+  s.Advance(seconds(2));  // they still fill the queue
+  EXPECT_EQ(Shadows(*s), 2u);
+  s->Settle();
+  s.Advance(seconds(2));
+  EXPECT_EQ(Shadows(*s), 4u);
+}
+
+TEST(TidePlanner, ADeadLinkGetsNothing) {
+  TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 1});
+  s->engine().SetLink(kHbmTier, kLowerTier, 0, Duration(0));
+  s->Cache(Text(1, 32), {.session = 1});
+  s.Advance(seconds(2));
+  EXPECT_TRUE(s->engine().submitted().empty());
+}
+
+TEST(TidePlanner, PoolOfNothingIsWriteBackOnDemand) {
+  TideFixture s({.hbm = 4, .dram = 8}, {.clean_pool = 0});
+  s->Cache(Text(1, 16), {.session = 1});
+  s.Advance(seconds(2));
+  EXPECT_TRUE(s->engine().submitted().empty());
+  EXPECT_EQ(s->AllocatePatiently("N", Text(2, 8), {.session = 2}), kOk);
+  EXPECT_EQ(s.counters().demand_copies, 2u);
+  EXPECT_EQ(s->Found(Text(1, 16)), 16u);
+}
+
+// A session comes back at every moment of its copies' lives, and each of them may end in any way.
+TEST(TidePlanner, AnEarlyReturnLosesNothingAndLeaksNothing) {
+  for (std::size_t done = 0; done <= 4; ++done) {
+    for (const TransferResult rest : {TransferResult::kOk, TransferResult::kFailed,
+                                      TransferResult::kCancelled, TransferResult::kTimedOut}) {
+      TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0.5});
+      s->Cache(Text(1, 16), {.session = 1});
+      s.Advance(seconds(2));
+      const std::vector<CopyRequest> copies = s->engine().InFlight();
+      ASSERT_EQ(copies.size(), 4u);
+      for (std::size_t i = 0; i < done; ++i) s->engine().Finish(copies[i].id);
+      EXPECT_EQ(s->Allocate("A", Text(1, 20), {.session = 1}), kOk);
+      EXPECT_EQ(s->Hit("A"), 16u);
+      for (std::size_t i = done; i < 4; ++i) s->engine().Finish(copies[i].id, rest);
+      s->Poll();
+      EXPECT_EQ(s->Commit("A", 20), kOk);
+      EXPECT_EQ(s->Free("A"), kOk);
+      s->Settle();
+      EXPECT_EQ(s->manager().table_sizes().transfers, 0u);
+      EXPECT_EQ(s->Found(Text(1, 20)), 20u);
+      EXPECT_TRUE(s->engine().violations().empty());
+    }
+  }
+}
+
+// --- What leaves the tier below. ---
+
+// Session 1 is below only, session 2 in both tiers.
+void OneOnlyBelowOneInBoth(TideFixture& s) {
+  s->Store(Text(1, 8), {.session = 1});
+  s->Cache(Text(2, 8), {.session = 2});
+  EXPECT_EQ(s->Offload(Text(2, 8)).accepted, 2u);
+  s->Settle();
+}
+
+TEST(TidePolicy, DuplicatesLeaveBeforeOnlyCopies) {
+  for (const bool first : {true, false}) {
+    TideFixture s({.hbm = 8, .dram = 4},
+                  {.clean_pool = 0, .duplicates_first = first, .one_price = false});
+    OneOnlyBelowOneInBoth(s);
+    EXPECT_EQ(s->Evict(2, kLowerTier), 2u);
+    EXPECT_EQ(s->Found(Text(1, 8)), first ? 8u : 0u);
+    EXPECT_EQ(s->Found(Text(2, 8)), 8u);
+    EXPECT_EQ(s.counters().duplicates_left, first ? 2u : 0u);
+    EXPECT_EQ(s.counters().only_copies_left, first ? 0u : 2u);
+  }
+}
+
+TEST(TidePolicy, DuplicatesOfTheCleanPoolLeaveLast) {
+  TideFixture s({.hbm = 8, .dram = 4}, {.clean_pool = 1, .one_price = false});
+  OneOnlyBelowOneInBoth(s);
+  s.Advance(seconds(2));  // lists session 2
+  EXPECT_EQ(s->Evict(2, kLowerTier), 2u);
+  EXPECT_EQ(s->Found(Text(1, 8)), 0u);
+  EXPECT_EQ(s.counters().only_copies_left, 2u);
+  EXPECT_EQ(s->Evict(2, kLowerTier), 2u);  // nothing else is left
+  EXPECT_EQ(s->Found(Text(2, 8)), 8u);     // HBM still has it
+}
+
+// A duplicate is worth k * rho * C_link, an only-copy 0.25 / age * (C - C_link): an old only-copy
+// leaves before a duplicate while HBM evicts a lot, and stays when it does not.
+TEST(TidePolicy, OnePriceComparesDuplicatesWithOnlyCopies) {
+  for (const double factor : {0.0, 1e9}) {
+    TideFixture s({.hbm = 8, .dram = 4}, {.clean_pool = 0, .duplicate_factor = factor},
+                  {.c0_seconds = 1, .c1_seconds_per_token = 0});
+    s->engine().SetLink(kLowerTier, kHbmTier, 1e6, Duration(0));
+    OneOnlyBelowOneInBoth(s);
+    s.Advance(seconds(10));  // has seen the evictions of Store
+    EXPECT_EQ(s->Evict(2, kLowerTier), 2u);
+    EXPECT_EQ(s.counters().duplicates_left, factor == 0 ? 2u : 0u);
+  }
+}
+
+TEST(TidePolicy, OnlyCopiesOfHigherPriorityStayLonger) {
+  TideFixture s({.hbm = 8, .dram = 4}, {.clean_pool = 0});
+  s->Store(Text(1, 8), {.session = 1, .priority = Priority::kCritical});
+  s->Store(Text(2, 8), {.session = 2, .priority = Priority::kNormal});
+  EXPECT_EQ(s->Evict(2, kLowerTier), 2u);
+  EXPECT_EQ(s->Found(Text(1, 8)), 8u);
+  EXPECT_EQ(s->Found(Text(2, 8)), 0u);
+}
+
+// spear below HBM: a session's copies leave together, whatever order they came in.
+TEST(SpearBelowHbm, ASessionsCopiesLeaveTogether) {
+  ScenarioFixture s({.hbm = 16, .dram = 8, .adjust = [](ManagerOptions& o) {
+                       o.policy = [](TierIndex) { return MakeSpearPolicy(); };
+                     }});
+  s.Cache(Text(1, 16), {.session = 1});
+  s.SetTime(AtSecond(100));
+  s.Cache(Text(2, 16), {.session = 2});
+  s.SetTime(AtSecond(200));
+  EXPECT_EQ(s.Offload(Text(2, 16)).accepted, 4u);
+  s.Settle();
+  s.SetTime(AtSecond(210));
+  EXPECT_EQ(s.Offload(Text(1, 16)).accepted, 4u);  // waits longer, was copied later
+  s.Settle();
+  EXPECT_EQ(s.Evict(4, kLowerTier), 4u);
+  for (const BlockId b : s.Blocks(Text(1, 16))) {
+    EXPECT_EQ(s.manager().pool().copy(b, kLowerTier), CopyState::kAbsent);
+  }
+  for (const BlockId b : s.Blocks(Text(2, 16))) {
+    EXPECT_EQ(s.manager().pool().copy(b, kLowerTier), CopyState::kValid);
+  }
+}
+
+}  // namespace
+}  // namespace tidepool::testing
