@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -123,6 +124,22 @@ TEST(TidePlanner, ADeadLinkGetsNothing) {
   s->Cache(Text(1, 32), {.session = 1});
   s.Advance(seconds(2));
   EXPECT_TRUE(s->engine().submitted().empty());
+}
+
+TEST(TidePlanner, ToleratesAnyOption) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const double hostile : {nan, -1.0, 1e300}) {
+    TideFixture s({.hbm = 8, .dram = 4}, {.clean_pool = hostile,
+                                          .refresh = Duration::min(),
+                                          .background_share = hostile,
+                                          .window = Duration::max(),
+                                          .duplicate_factor = hostile,
+                                          .recency_rate = hostile});
+    s->Cache(Text(1, 32), {.session = 1});
+    s.Advance(seconds(2));
+    EXPECT_EQ(s->AllocatePatiently("N", Text(2, 16), {.session = 2}), kOk);
+    s->Settle();
+  }
 }
 
 TEST(TidePlanner, PoolOfNothingIsWriteBackOnDemand) {

@@ -15,7 +15,7 @@
 // whose certificates are those times. Choosing costs O(log sessions) and then about a nanosecond a
 // block, whatever is held; held and covered tails are out of the heap.
 //
-// Cost: 4 bytes a block id (8 below HBM) and about 150 bytes a session or tail.
+// Cost: 8 bytes a block id (12 below HBM) and about 150 bytes a session or tail.
 //
 // Thread contract: scheduler thread only.
 #pragma once

@@ -20,6 +20,7 @@
 #include "tidepool/session_model.h"         // IWYU pragma: export
 #include "tidepool/session_ranking.h"       // IWYU pragma: export
 #include "tidepool/status.h"                // IWYU pragma: export
+#include "tidepool/tide/tide.h"             // IWYU pragma: export
 #include "tidepool/tier.h"                  // IWYU pragma: export
 #include "tidepool/transfer/host_engine.h"  // IWYU pragma: export
 #include "tidepool/types.h"                 // IWYU pragma: export

@@ -96,7 +96,17 @@ class TidePlanner final : public Migrator {
 };
 
 Tide::Tide(const TideOptions& options) : state_(std::make_shared<State>()) {
-  state_->options = options;
+  const auto within = [](double value, double most) {
+    return value > 0 ? std::min(value, most) : 0.0;  // NaN too
+  };
+  TideOptions& o = state_->options;
+  o = options;
+  o.clean_pool = within(o.clean_pool, 1);
+  o.background_share = within(o.background_share, 1);
+  o.duplicate_factor = within(o.duplicate_factor, 1e12);
+  o.recency_rate = within(o.recency_rate, 1e12);
+  o.refresh = std::max(o.refresh, Duration::zero());
+  o.window = std::max(o.window, Duration::zero());
 }
 Tide::~Tide() = default;
 std::unique_ptr<Migrator> Tide::MakePlanner() { return std::make_unique<TidePlanner>(state_); }

@@ -39,7 +39,7 @@
 namespace tidepool {
 
 struct TideOptions {
-  double clean_pool = 0.15;  ///< share of HBM's slots kept clean, next to leave first; 0 = none
+  double clean_pool = 0.15;  ///< share of HBM's slots kept clean, next to leave first; 0 to 1
   Duration refresh = std::chrono::seconds(1);
   bool refresh_on_waits = true;               ///< also when a session began to wait
   double background_share = 0.7;              ///< of a link's bandwidth, for copies ahead of need
@@ -62,6 +62,7 @@ struct TideCounters {
 
 class TIDEPOOL_EXPORT Tide {
  public:
+  /// Numbers out of their range are clamped; NaN counts as 0.
   explicit Tide(const TideOptions& options = {});
   ~Tide();
   [[nodiscard]] std::unique_ptr<Migrator> MakePlanner();
