@@ -29,6 +29,8 @@ class TidePlanner final : public Migrator {
   }
 
  private:
+  static constexpr std::uint32_t kWaitLook = 128;  // blocks looked at when a wait has begun
+
   void ServeDemands(TierIndex tier, MigrationContext& context, std::vector<PlannedCopy>& plan) {
     const std::uint32_t missing = context.Shortfall(tier);
     if (missing == 0) return;
@@ -44,35 +46,42 @@ class TidePlanner final : public Migrator {
     state_->counters.demand_copies += blocks_.size();
   }
 
-  // Lists what leaves next; what of it is dirty is copied, as far as the budget goes.
+  // Lists what leaves next; what of it is dirty is copied, as far as the budget goes. All of the
+  // pool each `refresh`, and its beginning when a wait has begun.
   void RefreshPool(MigrationContext& context, const SchedulingSignals& signals,
                    std::vector<PlannedCopy>& plan) {
     const TideOptions& options = state_->options;
-    const auto size =
-        static_cast<std::uint32_t>(options.clean_pool * signals.tiers[kHbmTier].slots);
-    if (size == 0 || (!due_ && signals.now < next_)) return;
+    auto size = static_cast<std::uint32_t>(options.clean_pool * signals.tiers[kHbmTier].slots);
+    const bool whole = signals.now >= next_;
+    if (size == 0 || (!due_ && !whole)) return;
     due_ = false;
-    next_ = internal::AfterSeconds(signals.now, internal::ToSeconds(options.refresh));
     if (state_->listed.size() == 0) {
       state_->listed = internal::ZeroedArray<std::uint32_t>(context.blocks().capacity());
     }
-    ++state_->refresh;
+    if (whole) {
+      next_ = internal::AfterSeconds(signals.now, internal::ToSeconds(options.refresh));
+      ++state_->refresh;
+    } else {
+      size = std::min(size, kWaitLook);
+    }
     ++state_->counters.refreshes;
     blocks_.clear();
     context.UpcomingVictims(kHbmTier, size, blocks_);
     std::uint64_t left = Budget(signals);
+    bool held_back = false;
     for (const BlockId b : blocks_) {
       state_->listed[b.value()] = state_->refresh;
       if (!context.NeedsCopy(b, kHbmTier)) continue;
       if (left == 0) {
-        ++state_->counters.held_back;
-        return;
+        held_back = true;
+        continue;
       }
       --left;
       plan.push_back(
           {.block = b, .from = kHbmTier, .to = 1, .transfer_class = TransferClass::kShadowCopy});
       ++state_->counters.pool_copies;
     }
+    state_->counters.held_back += held_back ? 1 : 0;
   }
 
   // Blocks that may be queued now: the background share of what the link moves in the window, less

@@ -8,8 +8,8 @@
 //
 // The planner keeps a bounded clean pool: of the blocks that HBM's policy will let go next, those
 // that are dirty are copied down ahead of need, so that pressure finds blocks that can leave at
-// once. It is refreshed each second, and sooner when a session began to wait. Nothing is released
-// ahead of need: what is clean leaves when room is wanted.
+// once. It is refreshed each second, its first 128 blocks also when a session began to wait.
+// Nothing is released ahead of need: what is clean leaves when room is wanted.
 //
 // The policy of a lower tier has one price, seconds of stall saved per second of keeping, for
 // every copy:
@@ -41,7 +41,7 @@ namespace tidepool {
 struct TideOptions {
   double clean_pool = 0.15;  ///< share of HBM's slots kept clean, next to leave first; 0 to 1
   Duration refresh = std::chrono::seconds(1);
-  bool refresh_on_waits = true;               ///< also when a session began to wait
+  bool refresh_on_waits = true;               ///< its beginning also when a session began to wait
   double background_share = 0.7;              ///< of a link's bandwidth, for copies ahead of need
   Duration window = std::chrono::seconds(2);  ///< ... in so long a time at most, all sessions
 
