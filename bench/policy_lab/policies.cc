@@ -14,6 +14,24 @@ namespace {
 
 using Policy = std::unique_ptr<tidepool::EvictionPolicy>;
 
+template <typename Entry>
+const Entry* Find(std::span<const Entry> entries, std::string_view name) {
+  for (const Entry& entry : entries) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
+}
+
+template <typename Entry>
+std::string Names(std::span<const Entry> entries) {
+  std::string names;
+  for (const Entry& entry : entries) {
+    if (!names.empty()) names += ", ";
+    names += entry.name;
+  }
+  return names;
+}
+
 // A model that has seen the training trace, if there is one.
 std::shared_ptr<tidepool::SessionModel> TrainedModel(
     const PolicyContext& context, const tidepool::SessionModel::Options& options = {}) {
@@ -113,12 +131,9 @@ constexpr PolicyEntry kPolicies[] = {
 
 std::span<const PolicyEntry> Policies() { return kPolicies; }
 
-const PolicyEntry* FindPolicy(std::string_view name) {
-  for (const PolicyEntry& entry : kPolicies) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
-}
+const PolicyEntry* FindPolicy(std::string_view name) { return Find(Policies(), name); }
+
+std::string PolicyNames() { return Names(Policies()); }
 
 namespace {
 
@@ -142,35 +157,14 @@ constexpr TieringEntry kTierings[] = {
 
 std::span<const TieringEntry> Tierings() { return kTierings; }
 
-const TieringEntry* FindTiering(std::string_view name) {
-  for (const TieringEntry& entry : kTierings) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
-}
+const TieringEntry* FindTiering(std::string_view name) { return Find(Tierings(), name); }
 
-std::string TieringNames() {
-  std::string names;
-  for (const TieringEntry& entry : kTierings) {
-    if (!names.empty()) names += ", ";
-    names += entry.name;
-  }
-  return names;
-}
+std::string TieringNames() { return Names(Tierings()); }
 
 System FindSystem(std::string_view name) {
   const std::size_t at = name.find('@');
   if (at == name.npos) return {FindPolicy(name), &kTierings[0]};
   return {FindPolicy(name.substr(0, at)), FindTiering(name.substr(at + 1))};
-}
-
-std::string PolicyNames() {
-  std::string names;
-  for (const PolicyEntry& entry : kPolicies) {
-    if (!names.empty()) names += ", ";
-    names += entry.name;
-  }
-  return names;
 }
 
 }  // namespace policy_lab

@@ -83,12 +83,13 @@ void ManagerCore::ExpireDemands() {
 // made from its own prefix. The oldest demands only, for the rest comes later anyway.
 void ManagerCore::MarkAwaited() {
   awaited_.clear();
+  const BlockView view(pool_.get(), index_.get());
   for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
     const BlockRef& end = demands_[i].hits_end;
     if (!end.block.valid() || !pool_->alive(end)) continue;
     const std::size_t first = awaited_.size();
-    for (BlockId b = end.block; b.valid(); b = index_->Parent(awaited_.back())) {
-      index_->AppendUpwards(b, table_capacity_, awaited_);
+    for (BlockId b = end.block; b.valid(); b = view.Parent(awaited_.back())) {
+      view.AppendUpwards(b, table_capacity_, awaited_);
     }
     for (std::size_t k = first; k < awaited_.size(); ++k) {
       pool_->SetFlag(awaited_[k], word::kExcluded);

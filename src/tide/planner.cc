@@ -23,28 +23,15 @@ class TidePlanner final : public Migrator {
 
   void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
             std::vector<PlannedCopy>& plan) noexcept override {
-    if (SecondsOver(signals, tier, static_cast<TierIndex>(tier + 1)) == 0) return;
-    ServeDemands(tier, context, plan);
-    if (tier == kHbmTier) RefreshPool(context, signals, plan);
+    const std::size_t before = plan.size();
+    demands_->Plan(tier, context, signals, plan);
+    state_->counters.demand_copies += plan.size() - before;
+    if (tier != kHbmTier || SecondsOver(signals, kHbmTier, 1) == 0) return;
+    RefreshPool(context, signals, plan);
   }
 
  private:
   static constexpr std::uint32_t kWaitLook = 128;  // blocks looked at when a wait has begun
-
-  void ServeDemands(TierIndex tier, MigrationContext& context, std::vector<PlannedCopy>& plan) {
-    const std::uint32_t missing = context.Shortfall(tier);
-    if (missing == 0) return;
-    blocks_.clear();
-    context.NextDirtyVictims(tier, missing, blocks_);
-    for (const BlockId b : blocks_) {
-      plan.push_back({.block = b,
-                      .from = tier,
-                      .to = static_cast<TierIndex>(tier + 1),
-                      .transfer_class = TransferClass::kSpill,
-                      .release = true});
-    }
-    state_->counters.demand_copies += blocks_.size();
-  }
 
   // Lists what leaves next; what of it is dirty is copied, as far as the budget goes. All of the
   // pool each `refresh`, and its beginning when a wait has begun.
@@ -99,6 +86,7 @@ class TidePlanner final : public Migrator {
   }
 
   std::shared_ptr<Tide::State> state_;
+  std::unique_ptr<Migrator> demands_ = MakeDemandWriteBack();
   bool due_ = true;
   TimePoint next_{};
   std::vector<BlockId> blocks_;
