@@ -39,6 +39,11 @@ BlockId BlockView::Parent(BlockId block) const noexcept {
   return published ? index_->Parent(block) : BlockId();
 }
 
+std::uint32_t BlockView::Hits(BlockId block) const noexcept {
+  const bool published = index_ != nullptr && pool_->Has(block, word::kPublished);
+  return published ? index_->Hits(block) : 0;
+}
+
 std::uint32_t BlockView::Claims(BlockId block) const noexcept {
   const bool published = index_ != nullptr && pool_->Has(block, word::kPublished);
   return published ? index_->Claims(block) : 0;

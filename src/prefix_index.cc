@@ -122,6 +122,22 @@ std::uint64_t PrefixIndex::Position(BlockId block) const noexcept {
   return std::uint64_t{impl_->nodes[at.node].position} + at.offset;
 }
 
+// What stands before a run has served at least as many: a full count ends the walk.
+void PrefixIndex::CountHit(BlockId deepest) noexcept {
+  for (std::uint32_t n = impl_->PlaceOf(deepest).node; n != kNone;) {
+    internal::Node& node = impl_->nodes[n];
+    if ((node.flags & node_flags::kHitMask) == node_flags::kHitMask) return;
+    node.flags = static_cast<std::uint8_t>(node.flags + node_flags::kHitOne);
+    n = node.parent;
+  }
+}
+
+std::uint32_t PrefixIndex::Hits(BlockId block) const noexcept {
+  const std::uint32_t n = impl_->PlaceOf(block).node;
+  if (n == kNone) return 0;
+  return (impl_->nodes[n].flags & node_flags::kHitMask) >> node_flags::kHitShift;
+}
+
 BlockId PrefixIndex::Parent(BlockId block) const noexcept {
   const Impl::Place at = impl_->PlaceOf(block);
   if (at.node == kNone) return {};

@@ -49,6 +49,9 @@ inline constexpr std::uint8_t kRoot = 1;
 inline constexpr std::uint8_t kRetired = 2;     // roots only
 inline constexpr std::uint8_t kHeapRun = 4;     // ids are in heap_ids
 inline constexpr std::uint8_t kHasContent = 8;  // some block may have a content key
+inline constexpr unsigned kHitShift = 4;        // admissions served from the run, up to 3
+inline constexpr std::uint8_t kHitOne = 1u << kHitShift;
+inline constexpr std::uint8_t kHitMask = 3u << kHitShift;
 }  // namespace node_flags
 
 inline constexpr std::uint32_t kInlineIds = 8;

@@ -281,7 +281,7 @@ std::uint32_t PrefixIndex::Impl::Split(std::uint32_t lower_id, std::uint32_t at)
   const std::uint32_t upper_id = NewNode(nodes[lower_id].parent);
   Node& lower = nodes[lower_id];
   Node& upper = nodes[upper_id];
-  upper.flags = lower.flags & node_flags::kHasContent;
+  upper.flags = lower.flags & (node_flags::kHasContent | node_flags::kHitMask);
   upper.timeline = lower.timeline;
   upper.coverage = lower.coverage;
   upper.tick = lower.tick;

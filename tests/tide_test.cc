@@ -102,6 +102,151 @@ TEST(TidePlanner, RefreshesEachSecondAndWhenAWaitBegins) {
   }
 }
 
+TEST(TidePlanner, AMiddleTierKeepsWhatLeavesNextClean) {
+  TideFixture s({.hbm = 8, .dram = 8, .nvme = 16},
+                {.clean_pool = 0, .lower_clean_pool = 0.5, .min_extent_bytes = 0});
+  s->Store(Text(1, 16), {.session = 1});
+  const auto spills = [&] {
+    const auto& copies = s->engine().submitted();
+    return std::count_if(copies.begin(), copies.end(), [](const auto& c) { return c.to == 2; });
+  };
+  s.Advance(seconds(2));
+  EXPECT_EQ(spills(), 0);  // used once
+  EXPECT_EQ(s.counters().skipped_unused, 4u);
+  // Used again, and let go of again: now it is worth a write.
+  EXPECT_EQ(s->AllocatePatiently("A", Join(Text(1, 16), Text(2, 4)), {.session = 1}), kOk);
+  s->Settle();
+  EXPECT_EQ(s->Free("A"), kOk);
+  s.Advance(seconds(2));
+  EXPECT_EQ(spills(), 0);  // HBM has it too: DRAM may drop it as it is
+  EXPECT_GE(s->Evict(4), 4u);
+  s.Advance(seconds(2));
+  EXPECT_EQ(spills(), 4);
+  EXPECT_EQ(s.counters().lower_pool_copies, 4u);
+  s->Settle();
+  for (std::uint32_t i = 0; i < 4; ++i) EXPECT_TRUE(s->Stored(2, Text(1, 16), i));
+  EXPECT_EQ(s->manager().used_slots(1), 4u);  // nothing was given up
+}
+
+TEST(TidePlanner, SmallBlocksWaitUntilTheyMakeAnExtent) {
+  TideFixture s(
+      {.hbm = 8, .dram = 8, .nvme = 16},
+      {.clean_pool = 0, .lower_clean_pool = 1, .lower_min_hits = 0, .min_extent_bytes = 1});
+  const std::uint64_t block = s->manager().block_bytes();
+  for (const std::uint64_t blocks : {5, 4}) {
+    TideFixture t({.hbm = 8, .dram = 8, .nvme = 16}, {.clean_pool = 0,
+                                                      .lower_clean_pool = 1,
+                                                      .lower_min_hits = 0,
+                                                      .min_extent_bytes = blocks * block});
+    t->Store(Text(1, 16), {.session = 1});
+    t.Advance(seconds(2));
+    EXPECT_EQ(t.counters().lower_pool_copies, blocks == 4 ? 4u : 0u);
+  }
+}
+
+TEST(TidePlanner, ReleasesAheadOfWhatIsAdmitted) {
+  for (const int ahead : {0, 10}) {
+    TideFixture s({.hbm = 16, .dram = 16}, {.clean_pool = 0.5, .release_ahead = seconds(ahead)});
+    for (int i = 0; i < 4; ++i) {  // one block a second
+      s->Cache(Text(i, 16), {.session = static_cast<std::uint64_t>(i)});
+      s.Advance(seconds(4));
+      s->Settle();
+    }
+    for (int i = 0; i < 3; ++i) s.Advance(seconds(1));
+    EXPECT_EQ(s.counters().released_ahead > 0, ahead != 0);
+    EXPECT_EQ(s->free_slots() > 0, ahead != 0);
+    EXPECT_EQ(s->Found(Text(0, 16)), 16u);  // DRAM has what was given up
+  }
+}
+
+TEST(TidePrefetch, AnArrivedSessionsBlocksComeUp) {
+  for (const bool on : {true, false}) {
+    TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0, .certain_prefetch = on});
+    s->Store(Text(1, 16), {.session = 1});
+    s->engine().ClearRecords();
+    EXPECT_EQ(s->manager().SessionArrived(1), kOk);
+    s->Poll();
+    const std::vector<CopyRequest> copies = s->engine().InFlight();
+    ASSERT_EQ(copies.size(), on ? 4u : 0u);
+    EXPECT_EQ(s.counters().certain_prefetches, on ? 4u : 0u);
+    if (!on) continue;
+    EXPECT_EQ(copies[0].transfer_class, TransferClass::kCertainPrefetch);
+    EXPECT_EQ(copies[0].block, s->Blocks(Text(1, 16))[0]);  // the first is needed first
+    s->Settle();
+    EXPECT_EQ(s->manager().stats().prefetched, 4u);
+    EXPECT_EQ(s->Allocate("A", Join(Text(1, 16), Text(2, 4)), {.session = 1}), kOk);
+    EXPECT_EQ(s->admission("A").ready_tokens, 16u);
+    EXPECT_EQ(s->manager().stats().prefetched_used, 4u);
+  }
+}
+
+TEST(TidePrefetch, ArrivedSessionsTakeThePlaceOfCleanBlocksOnly) {
+  for (const bool clean : {false, true}) {
+    TideFixture s({.hbm = 8, .dram = 16}, {.clean_pool = 0});
+    s->Store(Text(1, 16), {.session = 1});
+    s->Cache(Text(2, 16), {.session = 2});
+    s->Cache(Text(3, 16), {.session = 3});
+    if (clean) {
+      EXPECT_EQ(s->Offload(Text(2, 16)).accepted, 4u);
+    }
+    s->Settle();
+    EXPECT_EQ(s->manager().SessionArrived(1), kOk);
+    s->Poll();
+    EXPECT_EQ(s->engine().InFlight().size(), clean ? 4u : 0u);
+    s->Settle();
+    EXPECT_EQ(s->Found(Text(2, 16)) + s->Found(Text(3, 16)), 32u);  // nothing was lost
+  }
+}
+
+TEST(TidePrefetch, NothingComesUpWhileSomebodyWaitsForRoom) {
+  TideFixture s({.hbm = 8, .dram = 16}, {.clean_pool = 0});
+  s->Store(Text(1, 16), {.session = 1});
+  s->Cache(Text(2, 16), {.session = 2});
+  EXPECT_EQ(s->Allocate("N", Text(3, 32), {.session = 3}), kBusy);
+  s->engine().ClearRecords();
+  EXPECT_EQ(s->manager().SessionArrived(1), kOk);
+  s->Poll();
+  for (const CopyRequest& copy : s->engine().submitted()) EXPECT_NE(copy.to, kHbmTier);
+}
+
+TEST(TidePrefetch, PredictedReturnsUseFreeSlotsInTime) {
+  for (const bool on : {true, false}) {
+    TideFixture s({.hbm = 8, .dram = 16},
+                  {.clean_pool = 0, .predicted_prefetch = on, .prefetch_watermark = 0.25});
+    const auto block = static_cast<double>(s->manager().block_bytes());
+    s->engine().SetLink(kLowerTier, kHbmTier, 4 * block, Duration(0));
+    EXPECT_EQ(s->Allocate("A", Text(1, 32), {.session = 1}), kOk);
+    EXPECT_EQ(s->Commit("A", 32), kOk);
+    EXPECT_EQ(s->Idle("A", seconds(100)), kOk);
+    EXPECT_EQ(s->Offload(Text(1, 32)).accepted, 8u);
+    s->Settle();
+    EXPECT_EQ(s->Evict(8), 8u);
+    s->engine().ClearRecords();
+    // The lower quartile of 100 s with a log-sd of 1 is 51 s; eight blocks take 2 s.
+    s.Advance(seconds(40));
+    EXPECT_TRUE(s->engine().submitted().empty());
+    s.Advance(seconds(9));
+    s.Advance(seconds(2));
+    EXPECT_EQ(s->engine().submitted().size(), on ? 5u : 0u);  // 0.7 x 4 blocks/s x 2 s
+    s->Settle();
+    EXPECT_EQ(s->manager().stats().prefetched, on ? 5u : 0u);
+    if (!on) continue;
+    // Somebody else needs the room before the session is back.
+    EXPECT_EQ(s->AllocatePatiently("B", Text(2, 32), {.session = 2}), kOk);
+    EXPECT_EQ(s->manager().stats().prefetched_wasted, 5u);
+  }
+}
+
+TEST(TidePrefetch, AReturnEndsThePrediction) {
+  TideFixture s({.hbm = 8, .dram = 16}, {.clean_pool = 0, .predicted_prefetch = true});
+  s->Store(Text(1, 16), {.session = 1});
+  EXPECT_EQ(s->manager().UpdateExpectedReturn(1, AtSecond(1000), 0.1F), kOk);
+  EXPECT_EQ(s->manager().CompleteSession(1), kOk);
+  s->engine().ClearRecords();
+  s.Advance(seconds(5000));
+  EXPECT_TRUE(s->engine().submitted().empty());
+}
+
 TEST(TidePlanner, StaysWithinTheLinksBudget) {
   // 0.5 x B x 2 s = two blocks.
   TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 1, .background_share = 0.5});

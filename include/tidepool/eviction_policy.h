@@ -54,6 +54,9 @@ class TIDEPOOL_EXPORT BlockView {
 
   /// The block before it in its prefix; invalid at the root and for private blocks.
   [[nodiscard]] BlockId Parent(BlockId block) const noexcept;
+  /// How many admissions its run of the index has served, up to 3. A run that a session goes on
+  /// with counts too.
+  [[nodiscard]] std::uint32_t Hits(BlockId block) const noexcept;
   /// How many sessions claim the block.
   [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
   /// True if nothing right below the block has a copy in `tier` or above, so that the pool lets it

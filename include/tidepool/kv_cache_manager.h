@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -72,6 +73,7 @@ struct AdmitRequest {
   std::span<const BlockContent> content{};  ///< sorted by block
   bool publish = true;                      ///< false: its blocks are never shared
   bool critical_path = false;               ///< recorded in the session's signals
+  bool two_ended = false;                   ///< load the last blocks first; see Sequence::TakeLoads
 };
 
 enum class Fit : std::uint8_t { kFits, kBusy, kNeverFits };
@@ -132,13 +134,23 @@ struct ManagerStats {
   std::array<std::uint64_t, kMaxTiers> bytes_out{};  ///< copied out of each tier
   std::uint64_t loads = 0, loads_failed = 0, loads_timed_out = 0, loads_joined = 0;
   std::uint64_t offloads = 0, offloads_failed = 0, offloads_refused = 0, rescued = 0;
-  std::uint64_t late_completions = 0;  ///< repeated or unknown, ignored
+  std::uint64_t prefetched = 0;         ///< blocks loaded into HBM with no holder
+  std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
+  std::uint64_t prefetched_wasted = 0;  ///< of those, gone from HBM before one did
+  std::uint64_t taken_loads = 0;        ///< blocks computed by Sequence::TakeLoads instead
+  std::uint64_t late_completions = 0;   ///< repeated or unknown, ignored
 };
 
 /// Sizes of every internal table, for leak checks.
 struct TableSizes {
   std::uint32_t sequences = 0, sessions = 0, transfers = 0, demands = 0, pending_commits = 0,
                 pending_releases = 0, device_work = 0;
+};
+
+/// Bytes per second.
+struct LinkLimit {
+  double bytes_per_second = std::numeric_limits<double>::infinity();  ///< 0 = moves nothing
+  double background_bytes_per_second = std::numeric_limits<double>::infinity();
 };
 
 class TIDEPOOL_EXPORT KvCacheManager {
@@ -202,6 +214,10 @@ class TIDEPOOL_EXPORT KvCacheManager {
   /// Brings a published prefix up into HBM without a holder; free slots and clean victims only.
   OffloadResult Onboard(std::span<const Token> tokens, NamespaceId ns = NamespaceId(0));
   Status Resize(TierIndex tier, std::uint32_t slots);
+  /// What the engine leaves of a link, or knows of it. Holds from the next Poll, for every estimate
+  /// and for copies ahead of need; copies that somebody waits for are not slowed. Errors: no such
+  /// link, a negative or NaN limit.
+  Status SetLinkLimit(TierIndex from, TierIndex to, LinkLimit limit);
 
   // --- Accounts. ---
   [[nodiscard]] PoolCounts counts() const noexcept;

@@ -240,6 +240,13 @@ class TIDEPOOL_EXPORT PrefixIndex {
   /// Appends the path of blocks (prefix order) that ends with `deepest`, tombstones left out.
   void AppendPath(BlockId deepest, std::vector<BlockId>& out) const;
 
+  // --- Reuse. ---
+  /// An admission was served down to `deepest`: one more for its run and the runs before it.
+  /// COMPLEXITY: O(nodes on the path) the first three times, then O(1).
+  void CountHit(BlockId deepest) noexcept;
+  /// Admissions that the block's run has served, up to 3.
+  [[nodiscard]] std::uint32_t Hits(BlockId block) const noexcept;
+
   // --- Whole trees. ---
   /// Cuts a tree off: its root no longer matches or takes blocks (the caller has made a new root);
   /// the id is used again once the tree is empty. NextStale then yields its blocks leaf first.

@@ -47,6 +47,7 @@ enum class WaitClass : std::uint8_t { kUnknown, kTool, kUser, kNetwork, kCapacit
 
 struct SessionSignals {
   SessionId session;                            ///< E: the engine's name
+  std::uint32_t index = 0;                      ///< L: its place in SchedulingSignals::sessions
   std::uint32_t turn = 0;                       ///< L: admissions so far
   SessionState state = SessionState::kRunning;  ///< E/L
   WaitClass wait_class = WaitClass::kUnknown;   ///< E: Pause
@@ -73,14 +74,31 @@ struct TierSignals {
   std::uint64_t slot_bytes = 0;  ///< L: bytes of one slot in this tier's format
 };
 
-/// One direction between two adjacent places.
+/// One direction between two places. Sampled once a Poll; admissions read the same numbers.
 struct LinkSignals {
   TierIndex from = 0;
   TierIndex to = 0;
-  double bytes_per_second = 0;     ///< L: smoothed while busy; the tier's prior until measured
-  Duration latency{0};             ///< L: smoothed submit-to-complete of one block
-  std::uint64_t queued_bytes = 0;  ///< L: submitted, not terminal
-  double migration_share = 1.0;    ///< E/L: share of the link free for background copies
+  /// L: smoothed while busy, the tier's prior until measured; at most what SetLinkLimit states.
+  double bytes_per_second = 0;
+  double foreground_bytes_per_second = 0;  ///< L: taken by loads, smoothed over about a second
+  /// L: the rate while the opposite direction is busy too over the rate without; 1 until seen.
+  double shared_ratio = 1;
+  /// L: left for copies ahead of need: `bytes_per_second`, times `shared_ratio` while the opposite
+  /// direction is busy, less the foreground's; at most what SetLinkLimit states.
+  double background_bytes_per_second = 0;
+  Duration latency{0};             ///< L: expected from submitting one block to its end, with queue
+  Duration latency_margin{0};      ///< L: one standard deviation; half of it for a prior
+  bool measured = false;           ///< L: false: latency and margin are the tier's prior
+  std::uint64_t queued_bytes = 0;  ///< L: of copies that have not ended
+
+  /// Expected until `blocks` blocks of `block_bytes` that are submitted now have been moved.
+  /// Seconds; infinite if the link moves nothing.
+  [[nodiscard]] double SecondsFor(std::uint64_t blocks, std::uint64_t block_bytes) const noexcept {
+    if (blocks == 0) return 0;
+    if (!(bytes_per_second > 0)) return std::numeric_limits<double>::infinity();
+    return std::chrono::duration<double>(latency).count() +
+           static_cast<double>(blocks - 1) * static_cast<double>(block_bytes) / bytes_per_second;
+  }
 };
 
 /// Cost of computing one block of tokens whose first token stands at `position`:

@@ -80,6 +80,13 @@ class TIDEPOOL_EXPORT LoadTicket {
   std::uint32_t generation_ = 0;
 };
 
+/// Part of an admission's loading tokens that the engine computes instead.
+struct TakenLoads {
+  Outcome outcome = Outcome::kInvalidArgument;
+  std::uint32_t first_token = 0;
+  std::uint32_t tokens = 0;
+};
+
 class TIDEPOOL_EXPORT Sequence {
  public:
   Sequence() noexcept = default;
@@ -105,6 +112,19 @@ class TIDEPOOL_EXPORT Sequence {
   /// later fence for the same tokens).
   /// Errors: kBeyondLength, kNotMonotonic, kStillLoading, kLoadFailed, kPaused, handle errors.
   Outcome Commit(std::uint32_t n, Fence fence) noexcept;
+
+  /// Two-ended load (Cake, arXiv 2410.03065): the engine computes from the front what would still
+  /// be loaded from the back. Withdraws loads that have not begun, at most `blocks` of them, from
+  /// the first missing block on; what it returns is the engine's to compute, into the slots of the
+  /// block table. Nothing (tokens = 0) while the first missing block is being moved or withdrawn,
+  /// when none is missing, or while taken tokens are not committed: ask again after the next Poll.
+  /// What is withdrawn and not taken within 8 polls is loaded after all. Admit with `two_ended`, or
+  /// the front comes first.
+  [[nodiscard]] TakenLoads TakeLoads(std::uint32_t blocks) noexcept;
+  /// The KV of all that TakeLoads returned is written once `fence` has passed. Steps of the same
+  /// timeline may read it before. Errors: kInvalidArgument (nothing is taken, another timeline),
+  /// kNotMonotonic, kPaused, handle errors.
+  Outcome CommitTaken(Fence fence) noexcept;
 
   /// Forgets tokens from `n` on (rejected drafts). Blocks that only they used are released.
   Outcome Truncate(std::uint32_t n) noexcept;

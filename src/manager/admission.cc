@@ -187,12 +187,13 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
     FindMisses(request, ns, plan_);
     result.fit = HasRoom(room, plan_) ? Fit::kFits : Fit::kBusy;
   }
+  double load = 0;
   for (TierIndex t = 1; t < tiers_; ++t) {
     if (result.tokens_by_tier[t] == 0) continue;
-    const std::uint64_t bytes =
-        std::uint64_t{result.tokens_by_tier[t] / block_tokens_} * block_bytes_;
-    result.load_time += engine_->EstimateCost(t, kHbmTier, bytes).time;
+    const std::uint32_t blocks = result.tokens_by_tier[t] / block_tokens_;
+    load += link_signals_[LinkOf(t, kHbmTier)].SecondsFor(blocks, block_bytes_);
   }
+  result.load_time = Seconds(load);
   double seconds = 0;
   for (std::uint32_t i = std::min(next, full); i < total; ++i) {
     seconds += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_);
@@ -232,6 +233,8 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   seq.loads.clear();
   ForgetKept(seq);
   seq.forked = false;
+  seq.taken = 0;
+  seq.two_ended = false;
   seq.dropped = seq.committed = seq.publish_blocks = seq.load_cursor = seq.table_changed_from = 0;
   seq.cursor = BlockRef();
   seq.last_fence = Fence::Done();
@@ -240,6 +243,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
 
 // Holds what the plan matched, in prefix order, and starts the loads.
 void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
+  NoteUsed(plan.ready);
   for (const BlockId b : plan.ready) {  // rescued from a write-back that is still running
     if (active_transfers_ == 0) break;
     if (!pool_->Has(b, word::kChosen) || pool_->phase(b) != Phase::kOffloaded) continue;
@@ -262,7 +266,11 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
     stats_.loads_joined += plan.join.size();
     for (const BlockId b : plan.join) seq.loads.push_back(pool_->ref(b));
   }
-  if (!plan.load.empty()) StartLoads(plan.load, &seq);
+  if (!plan.load.empty()) {
+    if (seq.two_ended) std::reverse(plan.load.begin(), plan.load.end());
+    StartLoads(plan.load, &seq, TransferClass::kDemandLoad);
+  }
+  if (!plan.match.blocks.empty()) index_->CountHit(plan.match.blocks.back());
   AppendIds(seq.blocks, plan.match.blocks);
   AppendIds(seq.blocks, plan.kept);
   if (!plan.join.empty() || !plan.load.empty()) {  // back into prefix order
@@ -275,15 +283,14 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
   }
 }
 
-void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq) {
+void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq,
+                             TransferClass cls) {
   const TimePoint deadline = After(Now(), options_.load_deadline);
   for (const BlockId b : blocks) {
     const TierIndex from = pool_->best_tier(b);
     policies_[from]->OnAccessed({&b, 1});
     AttachCopy(b, kHbmTier, quotas_ ? block_ns_[b.value()] : 0);
-    Transfer& transfer =
-        NewTransfer(b, from, kHbmTier,
-                    seq != nullptr ? TransferClass::kDemandLoad : TransferClass::kCertainPrefetch);
+    Transfer& transfer = NewTransfer(b, from, kHbmTier, cls);
     transfer.deadline = deadline;
     next_deadline_ = std::min(next_deadline_, deadline);
     load_of_block_[b.value()] = static_cast<std::uint32_t>(&transfer - transfers_.data());
@@ -425,6 +432,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   seq->publish = request.publish;
   seq->tokens.assign(request.tokens.begin(), request.tokens.end());
   seq->content.assign(request.content.begin(), request.content.end());
+  seq->two_ended = request.two_ended;
   TakeHits(plan, *seq);
   seq->publish_blocks = plan.matched;
   seq->cursor = plan.matched != 0 ? pool_->ref(plan.match.blocks.back()) : BlockRef();

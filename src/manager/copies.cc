@@ -43,6 +43,9 @@ void ManagerCore::CommitCopy(BlockId block, TierIndex tier) {
 }
 
 SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
+  if (tier == kHbmTier && !prefetched_.empty()) {
+    stats_.prefetched_wasted += prefetched_.erase(KeeperKey(pool_->ref(block)));
+  }
   const SlotId slot = pool_->DetachSlot(block, tier, quarantine);
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {

@@ -195,6 +195,7 @@ Status ManagerCore::Start() {
     link_signals_.push_back({.from = above, .to = t});
     link_signals_.push_back({.from = t, .to = 0});
   }
+  links_.resize(link_signals_.size());
   RefreshSignals();
   return absl::OkStatus();
 }
@@ -373,6 +374,7 @@ std::uint32_t ManagerCore::SessionIndex(SessionId session, bool create) {
   }
   sessions_[index] = SessionSignals{};
   sessions_[index].session = session;
+  sessions_[index].index = index;
   session_sequences_[index] = 0;
   session_index_[session.value()] = index;
   return index;
@@ -509,11 +511,7 @@ void ManagerCore::RefreshSignals() {
     }
     forecast_at_ = signals_.now;
   }
-  for (LinkSignals& link : link_signals_) {
-    link.bytes_per_second = engine_->BytesPerSecond(link.from, link.to);
-    link.queued_bytes = engine_->QueuedBytes(link.from, link.to);
-    link.latency = engine_->EstimateCost(link.from, link.to, block_bytes_).time;
-  }
+  SampleLinks();
   signals_.sessions = sessions_;
   signals_.tiers = std::span(tier_signals_.data(), tiers_);
   signals_.links = link_signals_;

@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "src/block_spans.h"
+#include "src/manager/link_meter.h"
 #include "tidepool/kv_cache_manager.h"
 
 namespace tidepool::internal {
@@ -94,6 +96,9 @@ struct SequenceData {
 
   std::vector<BlockRef> loads;  // being onboarded for this sequence, by position
   std::uint32_t load_cursor = 0;
+  bool two_ended = false;         // loads come from the back
+  std::uint32_t taken = 0;        // blocks that TakeLoads has returned and nobody has committed
+  std::uint32_t taken_first = 0;  // position of the first of them
 
   struct PrivateBlock {
     std::uint32_t position;
@@ -121,6 +126,7 @@ struct Timeline {
   std::deque<Release> releases;
   std::deque<std::pair<std::uint64_t, SlotId>> quarantine;
   std::deque<std::pair<std::uint64_t, BlockId>> pins;
+  std::deque<std::pair<std::uint64_t, TransferId>> computed;
 };
 
 struct Demand {
@@ -138,10 +144,15 @@ struct Transfer {
   std::uint32_t generation = 0;
   bool active = false;
   bool submitted = false;
-  bool release = false;     // give up the copy in `from` on success
-  bool expired = false;     // deadline passed; destination quarantined
-  bool superseded = false;  // the source was written meanwhile: the copy is out of date
-  bool detached = false;    // expired, and the source is quarantined too: the block is gone
+  bool release = false;         // give up the copy in `from` on success
+  bool expired = false;         // deadline passed; destination quarantined
+  bool superseded = false;      // the source was written meanwhile: the copy is out of date
+  bool detached = false;        // expired, and the source is quarantined too: the block is gone
+  bool computed = false;        // no copy: `taker` computes it, all of it once `fence` has passed
+  bool committed = false;       // `fence` is known
+  bool abandoned = false;       // ...but nobody says that what is there then is right
+  std::uint32_t taker = kNone;  // the sequence that computes it, or has asked to
+  Fence fence;
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;
@@ -151,6 +162,21 @@ struct Transfer {
   TimePoint deadline = kNever;
   std::uint32_t layers_done = 0;
 };
+
+/// What is known of a link beyond its signals.
+struct LinkState {
+  LinkMeter meter;
+  LinkLimit limit;
+  double measured = 0;                 // bytes per second, before limits
+  std::uint64_t moved_bytes = 0;       // since sampled_at
+  std::uint64_t foreground_bytes = 0;  // of those
+  std::uint32_t unsubmitted = 0;       // scratch
+  TimePoint sampled_at{};
+};
+
+inline TransferId IdOf(std::uint32_t index, std::uint32_t generation) noexcept {
+  return TransferId((std::uint64_t{generation} << 32) | index);
+}
 
 struct NamespaceData {
   NamespaceKey key;
@@ -221,6 +247,7 @@ class ManagerCore {
   KvCacheManager::OffloadResult Offload(std::span<const Token> tokens, NamespaceId ns);
   KvCacheManager::OffloadResult Onboard(std::span<const Token> tokens, NamespaceId ns);
   Status Resize(TierIndex tier, std::uint32_t slots);
+  Status SetLinkLimit(TierIndex from, TierIndex to, LinkLimit limit);
   TableSizes table_sizes() const noexcept;
   std::uint64_t metadata_bytes() const noexcept;
   void Lookup(std::span<const Token> tokens, NamespaceId ns, std::vector<BlockId>& blocks);
@@ -230,6 +257,8 @@ class ManagerCore {
   SequenceData* Find(std::uint32_t index, std::uint32_t generation) noexcept;
   Outcome Append(SequenceData& seq, std::span<const Token> tokens);
   Outcome Commit(SequenceData& seq, std::uint32_t n, Fence fence);
+  TakenLoads TakeLoads(SequenceData& seq, std::uint32_t blocks);
+  Outcome CommitTaken(SequenceData& seq, Fence fence);
   Outcome Truncate(SequenceData& seq, std::uint32_t n);
   ForkResult Fork(SequenceData& seq);
   Outcome DropLeading(SequenceData& seq, std::uint32_t blocks);
@@ -257,7 +286,7 @@ class ManagerCore {
   std::uint32_t layers() const noexcept { return layers_; }
 
  private:
-  friend class PlanContext;
+  friend class PlanContext;  // poll.cc
 
   // core.cc
   void BindThread() noexcept;
@@ -280,6 +309,11 @@ class ManagerCore {
     return static_cast<std::uint32_t>((tokens + block_tokens_ - 1) / block_tokens_);
   }
 
+  // links.cc
+  static std::size_t LinkOf(TierIndex from, TierIndex to) noexcept;
+  void SampleLinks();
+  void CountMoved(const Transfer& transfer) noexcept;
+
   // admission.cc
   Outcome CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const;
   void Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks, bool partial,
@@ -297,7 +331,7 @@ class ManagerCore {
   void FreeSequence(SequenceData& seq);
   void TakeHits(AdmitPlan& plan, SequenceData& seq);
   void TakeFresh(SequenceData& seq, std::uint32_t count);
-  void StartLoads(std::span<const BlockId> blocks, SequenceData* seq);
+  void StartLoads(std::span<const BlockId> blocks, SequenceData* seq, TransferClass cls);
   void FillAdmission(const SequenceData& seq, std::uint32_t prompt, Admission& admission);
   void CountHits(const AdmitPlan& plan, std::uint32_t prompt, bool resume);
   void CopyPartial(SequenceData& seq, BlockId source, std::uint32_t tokens);
@@ -426,10 +460,28 @@ class ManagerCore {
   void AdvanceLoads();
   Transfer* LoadOf(BlockId block) noexcept;
 
+  // two_ended.cc
+  void Withdraw(SequenceData& seq, std::uint32_t blocks);
+  void HoldBack(std::uint32_t index, std::uint32_t taker);
+  void ReleaseHeld();
+  void CountTaken(const SequenceData& seq, TierIndex tier) noexcept;
+  void FenceComputed(std::uint32_t index, Fence fence);
+  void EndComputed(TransferId id);
+  void AbandonComputed(SequenceData& seq, std::span<const BlockId> blocks);
+  bool ReadyFor(const SequenceData& seq, BlockId block) const noexcept;
+
+  // prefetch.cc
+  void PlanPrefetches();
+  bool NeedsLoad(BlockId block) const noexcept;
+  void StartPrefetches(std::span<const BlockId> blocks, TransferClass cls);
+  void NotePrefetched(BlockId block);
+  void NoteUsed(std::span<const BlockId> blocks) noexcept;
+
   // poll.cc
   void ServeDemands();
   void PlanCopies();
   void MarkAwaited();
+  void MarkPath(BlockId end);
   void UnmarkAwaited() noexcept;
   void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
   void DropForDemands();
@@ -491,11 +543,19 @@ class ManagerCore {
     return (std::uint64_t{ref.generation} << 32) | ref.block.value();
   }
   absl::flat_hash_map<std::uint64_t, std::uint32_t> keepers_;  // of blocks kept by forks
-  std::array<std::uint32_t, kMaxTiers> leaving_{};             // copies in flight that free a slot
-  std::array<std::uint32_t, kMaxTiers> in_flight_{};           // slots a transfer reads or writes
-  std::array<std::uint32_t, kMaxTiers> lower_short_{};         // slots a copy down could not get
-  std::array<std::uint32_t, kMaxTiers> copy_failures_{};       // in a row, by destination
-  std::vector<std::pair<BlockRef, TierIndex>> copied_;  // copied down, waiting to be released
+  struct Held {
+    TransferId id;
+    std::uint64_t until = 0;  // polls_
+  };
+  std::vector<Held> held_;  // loads withdrawn for somebody who wants to compute them
+  std::uint64_t polls_ = 0;
+  absl::flat_hash_set<std::uint64_t> prefetched_;         // KeeperKey: loaded ahead, not used yet
+  std::uint32_t computed_ = 0;                            // transfers that move nothing
+  std::array<std::uint32_t, kMaxTiers> leaving_{};        // copies in flight that free a slot
+  std::array<std::uint32_t, kMaxTiers> in_flight_{};      // slots a transfer reads or writes
+  std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get
+  std::array<std::uint32_t, kMaxTiers> copy_failures_{};  // in a row, by destination
+  std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
   TimePoint next_deadline_ = kNever;
   std::uint32_t shrinking_ = 0;  // bit per tier
 
@@ -529,6 +589,7 @@ class ManagerCore {
   SchedulingSignals signals_;
   std::array<TierSignals, kMaxTiers> tier_signals_{};
   std::vector<LinkSignals> link_signals_;
+  std::vector<LinkState> links_;  // alike: down to and up from each lower tier
   std::array<std::uint64_t, kMaxTiers> admitted_slots_{};
   TimePoint forecast_at_{};
 

@@ -95,6 +95,17 @@ Outcome Sequence::Commit(std::uint32_t n, Fence fence) noexcept {
   return t.seq == nullptr ? t.error : t.core->Commit(*t.seq, n, fence);
 }
 
+TakenLoads Sequence::TakeLoads(std::uint32_t blocks) noexcept {
+  const Target t = Resolve(control_, index_, generation_);
+  if (t.seq == nullptr) return {.outcome = t.error};
+  return t.core->TakeLoads(*t.seq, blocks);
+}
+
+Outcome Sequence::CommitTaken(Fence fence) noexcept {
+  const Target t = Resolve(control_, index_, generation_);
+  return t.seq == nullptr ? t.error : t.core->CommitTaken(*t.seq, fence);
+}
+
 Outcome Sequence::Truncate(std::uint32_t n) noexcept {
   const Target t = Resolve(control_, index_, generation_);
   return t.seq == nullptr ? t.error : t.core->Truncate(*t.seq, n);
@@ -252,6 +263,9 @@ KvCacheManager::OffloadResult KvCacheManager::Offload(std::span<const Token> tok
 KvCacheManager::OffloadResult KvCacheManager::Onboard(std::span<const Token> tokens,
                                                       NamespaceId ns) {
   return core_->Onboard(tokens, ns);
+}
+Status KvCacheManager::SetLinkLimit(TierIndex from, TierIndex to, LinkLimit limit) {
+  return core_->SetLinkLimit(from, to, limit);
 }
 Status KvCacheManager::Resize(TierIndex tier, std::uint32_t slots) {
   return core_->Resize(tier, slots);

@@ -2,67 +2,16 @@
 #include <algorithm>
 
 #include "src/manager/core.h"
+#include "src/manager/plan_context.h"
 
 namespace tidepool::internal {
 namespace {
 
-constexpr std::uint32_t kStalePerPoll = 1024;   // blocks of dropped trees given back
-constexpr std::uint32_t kSpacesPerPoll = 64;    // namespaces checked for an old epoch
-constexpr std::uint32_t kCopiesPerPoll = 4096;  // background copies started per tier
-constexpr std::size_t kAwaitedDemands = 16;     // whose hits are kept out of the victims' lists
+constexpr std::uint32_t kStalePerPoll = 1024;  // blocks of dropped trees given back
+constexpr std::uint32_t kSpacesPerPoll = 64;   // namespaces checked for an old epoch
+constexpr std::size_t kAwaitedDemands = 16;    // whose hits are kept out of the victims' lists
 
 }  // namespace
-
-/// What the migrator may ask, bound to one Poll.
-class PlanContext final : public MigrationContext {
- public:
-  explicit PlanContext(ManagerCore* core)
-      : core_(core), view_(core->pool_.get(), core->index_.get()) {}
-  const BlockView& blocks() const noexcept override { return view_; }
-  std::uint32_t Shortfall(TierIndex tier) const noexcept override {
-    return core_->ShortfallOf(tier);
-  }
-  void NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) override;
-  void UpcomingVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) override {
-    core_->policies_[tier]->SelectVictims({.blocks = n}, core_->signals_, out);
-  }
-  bool NeedsCopy(BlockId block, TierIndex tier) const noexcept override {
-    const BlockPool& pool = *core_->pool_;
-    return pool.Has(block, word::kPublished) && pool.Evictable(block, tier) &&
-           pool.copy(block, static_cast<TierIndex>(tier + 1)) == CopyState::kAbsent;
-  }
-  /// Victims that the planner was shown and did not use.
-  void ReturnUnused(TierIndex tier);
-
- private:
-  std::vector<BlockId> shown_;
-  ManagerCore* core_;
-  BlockView view_;
-};
-
-void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) {
-  class Dirty final : public VictimFilter {
-   public:
-    Dirty(const BlockPool* pool, TierIndex t) : pool_(pool), tier_(t) {}
-    bool Allows(BlockId b) const noexcept override { return !pool_->Clean(b, tier_); }
-
-   private:
-    const BlockPool* pool_;
-    TierIndex tier_;
-  } dirty(core_->pool_.get(), tier);
-  const std::size_t before = out.size();
-  core_->PlanVictims(tier, std::min(n, kCopiesPerPoll), &dirty, out);
-  shown_.insert(shown_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
-}
-
-void PlanContext::ReturnUnused(TierIndex tier) {
-  for (const BlockId b : shown_) {
-    if (core_->pool_->Has(b, word::kChosen) && core_->pool_->pins(b) == 0) {
-      core_->Unchoose({&b, 1}, tier);
-    }
-  }
-  shown_.clear();
-}
 
 // Slots of a tier that are waited for and that no copy in flight will free.
 std::uint32_t ManagerCore::ShortfallOf(TierIndex tier) const noexcept {
@@ -83,17 +32,20 @@ void ManagerCore::ExpireDemands() {
 // made from its own prefix. The oldest demands only, for the rest comes later anyway.
 void ManagerCore::MarkAwaited() {
   awaited_.clear();
-  const BlockView view(pool_.get(), index_.get());
   for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
     const BlockRef& end = demands_[i].hits_end;
-    if (!end.block.valid() || !pool_->alive(end)) continue;
-    const std::size_t first = awaited_.size();
-    for (BlockId b = end.block; b.valid(); b = view.Parent(awaited_.back())) {
-      view.AppendUpwards(b, table_capacity_, awaited_);
-    }
-    for (std::size_t k = first; k < awaited_.size(); ++k) {
-      pool_->SetFlag(awaited_[k], word::kExcluded);
-    }
+    if (end.block.valid() && pool_->alive(end)) MarkPath(end.block);
+  }
+}
+
+void ManagerCore::MarkPath(BlockId end) {
+  const BlockView view(pool_.get(), index_.get());
+  const std::size_t first = awaited_.size();
+  for (BlockId b = end; b.valid(); b = view.Parent(awaited_.back())) {
+    view.AppendUpwards(b, table_capacity_, awaited_);
+  }
+  for (std::size_t k = first; k < awaited_.size(); ++k) {
+    pool_->SetFlag(awaited_[k], word::kExcluded);
   }
 }
 
@@ -178,11 +130,16 @@ void ManagerCore::Poll() {
   BindThread();
   signals_.now = Now();
   Harvest();
+  ++polls_;
+  if (!held_.empty()) ReleaseHeld();
   ExpireTransfers();
   ExpireDemands();
   RefreshSignals();
   for (const auto& policy : policies_) policy->OnTimeAdvanced(signals_);
-  if (tiers_ > 1) ServeDemands();
+  if (tiers_ > 1) {
+    ServeDemands();
+    PlanPrefetches();
+  }
   if (stale_hint_ != 0) ReclaimStale(kStalePerPoll);
   const auto spaces = static_cast<std::uint32_t>(namespaces_.size());
   for (std::uint32_t i = 0; i < kSpacesPerPoll && epoch_sweep_ < spaces; ++i, ++epoch_sweep_) {

@@ -193,6 +193,11 @@ Outcome ManagerCore::CompleteStep(TimelineId id, std::uint64_t step) {
     index_->ConfirmPublished(lost_);
     Confirm(lost_);
   }
+  while (!timeline.computed.empty() && timeline.computed.front().first <= step) {
+    const TransferId ended = timeline.computed.front().second;
+    timeline.computed.pop_front();
+    EndComputed(ended);
+  }
   while (!timeline.pins.empty() && timeline.pins.front().first <= step) {
     const BlockId block = timeline.pins.front().second;
     timeline.pins.pop_front();

@@ -315,6 +315,7 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
 }
 
 void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action) {
+  AbandonComputed(seq, blocks);
   if (Passed(seq.last_fence)) {
     ReleaseNow(blocks, action);
     return;

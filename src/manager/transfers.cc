@@ -4,14 +4,6 @@
 #include "src/manager/core.h"
 
 namespace tidepool::internal {
-namespace {
-
-TransferId IdOf(std::uint32_t index, std::uint32_t generation) {
-  return TransferId((std::uint64_t{generation} << 32) | index);
-}
-
-}  // namespace
-
 Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls) {
   std::uint32_t index;
   if (!free_transfers_.empty()) {
@@ -150,9 +142,12 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     return;
   }
   pool_->Unpin(t.block.block);
-  if (result == TransferResult::kOk) {
+  if (t.computed) {
+    --computed_;
+  } else if (result == TransferResult::kOk) {
     stats_.bytes_out[t.from] += block_bytes_;
     stats_.bytes_in[t.to] += block_bytes_;
+    CountMoved(t);
   }
   if (t.to == kHbmTier) {
     load_of_block_.erase(t.block.block.value());
@@ -161,8 +156,9 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
       // Somebody joined after the cancel: load it again.
       Transfer& again = NewTransfer(t.block.block, t.from, t.to, TransferClass::kDemandLoad);
       again.deadline = t.deadline;
-      load_of_block_[t.block.block.value()] =
-          static_cast<std::uint32_t>(&again - transfers_.data());
+      const auto next = static_cast<std::uint32_t>(&again - transfers_.data());
+      load_of_block_[t.block.block.value()] = next;
+      if (t.taker != kNone && !t.computed) HoldBack(next, t.taker);
       return;
     }
     if (result == TransferResult::kCancelled) {
@@ -190,6 +186,10 @@ void ManagerCore::CompleteLoad(Transfer& t, bool ok) {
   policies_[kHbmTier]->OnInserted({&b, 1});
   NotifyCopy(b, kHbmTier, CopyState::kValid);
   LogEvent(EventKind::kStored, b, kHbmTier, EvictReason::kCapacity, false);
+  if (t.transfer_class == TransferClass::kCertainPrefetch ||
+      t.transfer_class == TransferClass::kPredictedPrefetch) {
+    NotePrefetched(b);
+  }
   if (pool_->holds(b) != 0) {
     pool_->Transition({&b, 1}, {.to = Phase::kActive, .cause = Cause::kReady});
     return;
@@ -355,6 +355,7 @@ void ManagerCore::CancelLoads(std::span<const BlockId> blocks) {
     Transfer* t = LoadOf(b);
     if (t == nullptr || pool_->holds(b) != 0) continue;
     const auto index = static_cast<std::uint32_t>(t - transfers_.data());
+    if (t->computed) continue;  // ends with its step
     if (t->submitted) {
       engine_->Cancel(IdOf(index, t->generation));
       continue;
@@ -394,8 +395,7 @@ void ManagerCore::ExpireTransfers() {
 
 // Moves the sequence's cursor over the loads that have become ready.
 bool ManagerCore::StillLoading(SequenceData& seq) const noexcept {
-  while (seq.load_cursor < seq.loads.size() &&
-         pool_->copy(seq.loads[seq.load_cursor].block, kHbmTier) == CopyState::kValid) {
+  while (seq.load_cursor < seq.loads.size() && ReadyFor(seq, seq.loads[seq.load_cursor].block)) {
     ++seq.load_cursor;
   }
   return seq.load_cursor < seq.loads.size();
@@ -425,7 +425,7 @@ Outcome ManagerCore::Ready(SequenceData& seq, std::uint32_t layer) const noexcep
   if (seq.load_failed) return StillLoading(seq) ? Outcome::kPending : TellLoadFailed(seq);
   for (std::size_t i = seq.load_cursor; i < seq.loads.size(); ++i) {
     const BlockId b = seq.loads[i].block;
-    if (pool_->copy(b, kHbmTier) == CopyState::kValid) continue;
+    if (ReadyFor(seq, b)) continue;
     const auto it = load_of_block_.find(b.value());
     if (it == load_of_block_.end() || layer + 1 >= layers_ ||  // the last one has to be verified
         transfers_[it->second].layers_done <= layer) {
@@ -449,10 +449,10 @@ Outcome ManagerCore::WaitReady(std::uint32_t index, std::uint32_t generation, st
 bool ManagerCore::WaitIdle(Duration timeout) {
   for (;;) {
     Poll();
-    if (active_transfers_ == 0) return true;
+    if (active_transfers_ == computed_) return true;
     if (!engine_->Wait(timeout)) {
       Poll();
-      return active_transfers_ == 0;
+      return active_transfers_ == computed_;
     }
   }
 }
@@ -507,7 +507,7 @@ KvCacheManager::OffloadResult ManagerCore::Onboard(std::span<const Token> tokens
   if (!MakeRoom(room, plan, shortfall)) {
     return {.outcome = Outcome::kBusy, .refused = room.slots};
   }
-  StartLoads(plan.load, nullptr);
+  StartLoads(plan.load, nullptr, TransferClass::kCertainPrefetch);
   OwnSlots(plan.load, ns, true);
   TrimGrants();
   result.accepted = plan.matched;

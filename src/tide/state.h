@@ -18,15 +18,26 @@ struct Tide::State {
   }
 };
 
+/// The link from one tier to another, or null.
+[[nodiscard]] inline const LinkSignals* FindLink(const SchedulingSignals& signals, TierIndex from,
+                                                 TierIndex to) noexcept {
+  for (const LinkSignals& link : signals.links) {
+    if (link.from == from && link.to == to) return &link;
+  }
+  return nullptr;
+}
+
+/// Blocks that may be queued on a link now: the background share of what it has left in the window,
+/// less what is queued.
+[[nodiscard]] std::uint64_t LinkBudget(const TideOptions& options, const SchedulingSignals& signals,
+                                       TierIndex from, TierIndex to) noexcept;
+
 /// Seconds for one block over a link; 0 if the link is unknown or moves nothing.
 [[nodiscard]] inline double SecondsOver(const SchedulingSignals& signals, TierIndex from,
                                         TierIndex to) noexcept {
-  for (const LinkSignals& link : signals.links) {
-    if (link.from != from || link.to != to) continue;
-    if (!(link.bytes_per_second > 0)) return 0;
-    return static_cast<double>(signals.block_bytes) / link.bytes_per_second;
-  }
-  return 0;
+  const LinkSignals* link = FindLink(signals, from, to);
+  if (link == nullptr || !(link->bytes_per_second > 0)) return 0;
+  return static_cast<double>(signals.block_bytes) / link->bytes_per_second;
 }
 
 }  // namespace tidepool

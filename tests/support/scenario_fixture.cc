@@ -129,7 +129,8 @@ AdmitRequest ScenarioFixture::Request(const Tokens& tokens, const How& how) cons
           .timeline = how.timeline,
           .lookahead_tokens = how.lookahead,
           .content = how.content,
-          .publish = how.publish};
+          .publish = how.publish,
+          .two_ended = how.two_ended};
 }
 
 void ScenarioFixture::Remember(Live& live, Admission admission) {
@@ -168,19 +169,41 @@ Outcome ScenarioFixture::Append(const std::string& name, const Tokens& tokens) {
   return outcome;
 }
 
-void ScenarioFixture::Write(const std::string& name, std::uint32_t n) {
-  Live& live = live_[name];
+void ScenarioFixture::WriteTokens(Live& live, std::uint32_t first, std::uint32_t end) {
   const std::vector<std::uint64_t> kv = KvOf(live.tokens, live.how);
   const BlockTable table = live.handle.block_table();
-  n = std::min(n, static_cast<std::uint32_t>(kv.size()));
-  for (std::uint32_t i = live.written; i < n && i / kBlockTokens < table.size; ++i) {
+  end = std::min(end, static_cast<std::uint32_t>(kv.size()));
+  for (std::uint32_t i = first; i < end && i / kBlockTokens < table.size; ++i) {
     const SlotId slot(table.slots[i / kBlockTokens]);
     for (std::uint32_t layer = 0; layer < options_.layers; ++layer) {
       const Cell cell = Pattern(kv[i], layer);
       std::memcpy(CellAt(manager_->arena(kHbmTier), slot, layer, i), cell.data(), kCellBytes);
     }
   }
+}
+
+void ScenarioFixture::Write(const std::string& name, std::uint32_t n) {
+  Live& live = live_[name];
+  n = std::min(n, static_cast<std::uint32_t>(live.tokens.size()));
+  WriteTokens(live, live.written, n);
   live.written = std::max(live.written, n);
+}
+
+TakenLoads ScenarioFixture::Take(const std::string& name, std::uint32_t blocks) {
+  Live& live = live_[name];
+  const TakenLoads taken = live.handle.TakeLoads(blocks);
+  if (taken.tokens != 0) live.taken = taken;
+  AfterStep("TakeLoads", name);
+  return taken;
+}
+
+Outcome ScenarioFixture::CommitTaken(const std::string& name, Fence fence) {
+  Live& live = live_[name];
+  WriteTokens(live, live.taken.first_token, live.taken.first_token + live.taken.tokens);
+  live.taken = TakenLoads();
+  const Outcome outcome = live.handle.CommitTaken(fence);
+  AfterStep("CommitTaken", name);
+  return outcome;
 }
 
 Outcome ScenarioFixture::Commit(const std::string& name, std::uint32_t n, Fence fence) {

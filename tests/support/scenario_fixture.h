@@ -63,6 +63,7 @@ struct How {
   std::vector<BlockContent> content = {};
   std::uint32_t lookahead = 0;
   bool publish = true;
+  bool two_ended = false;
 };
 
 class ScenarioFixture {
@@ -80,6 +81,9 @@ class ScenarioFixture {
   /// Commits without writing: the bytes arrive later, with Write.
   Outcome CommitUnwritten(const std::string& name, std::uint32_t n, Fence fence);
   void Write(const std::string& name, std::uint32_t n);
+  /// TakeLoads; and the bytes of what it returned, then CommitTaken.
+  TakenLoads Take(const std::string& name, std::uint32_t blocks);
+  Outcome CommitTaken(const std::string& name, Fence fence = Fence::Done());
   Outcome Truncate(const std::string& name, std::uint32_t n);
   Outcome DropLeading(const std::string& name, std::uint32_t blocks);
   Outcome Fork(const std::string& parent, const std::string& child);
@@ -146,8 +150,10 @@ class ScenarioFixture {
     Tokens tokens;
     How how;
     Admission last;
+    TakenLoads taken;
     std::uint32_t written = 0;  // leading tokens whose bytes must be right
   };
+  void WriteTokens(Live& live, std::uint32_t first, std::uint32_t end);
   void AfterStep(const char* operation, const std::string& name);
   void Remember(Live& live, Admission admission);
   [[nodiscard]] std::string WrongByte(Live& live) const;

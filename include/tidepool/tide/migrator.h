@@ -18,6 +18,7 @@
 
 namespace tidepool {
 
+/// A copy down to the next tier, or up into HBM.
 struct PlannedCopy {
   BlockId block;
   TierIndex from = 0;
@@ -42,6 +43,13 @@ class TIDEPOOL_EXPORT MigrationContext {
   /// True if a copy of the block from `tier` to the tier below could start now and would make it
   /// clean: it is published, evictable and has no copy there, valid or under way.
   [[nodiscard]] virtual bool NeedsCopy(BlockId block, TierIndex tier) const noexcept = 0;
+  /// Slots of `tier` that nothing occupies and no demand is to get.
+  [[nodiscard]] virtual std::uint32_t FreeSlots(TierIndex tier) const noexcept = 0;
+  /// Gives up to `n` clean copies in `tier` back now, in eviction order. Returns how many.
+  virtual std::uint32_t ReleaseClean(TierIndex tier, std::uint32_t n) = 0;
+  /// Appends, in prefix order, the blocks that the session claims and that a lower tier has and
+  /// HBM has not, nor is about to. `session`: SessionSignals::index.
+  virtual void MissingInHbm(std::uint32_t session, std::vector<BlockId>& out) const = 0;
 };
 
 class TIDEPOOL_EXPORT Migrator {
@@ -55,6 +63,13 @@ class TIDEPOOL_EXPORT Migrator {
   /// Appends copies out of `tier` to `plan`. Called for each tier but the last, top down, in Poll.
   virtual void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
                     std::vector<PlannedCopy>& plan) noexcept = 0;
+  /// Appends copies up into HBM ahead of need to `plan`; called once a Poll, after Plan, while no
+  /// demand waits for room. Carried out in order, predicted prefetches into free slots only,
+  /// certain ones also in place of clean victims.
+  virtual void PlanLoads(MigrationContext& context, const SchedulingSignals& signals,
+                         std::vector<PlannedCopy>& plan) noexcept {
+    (void)context, (void)signals, (void)plan;
+  }
 };
 
 /// Copies down exactly what demands wait for, nothing ahead of need.

@@ -9,7 +9,13 @@
 // The planner keeps a bounded clean pool: of the blocks that HBM's policy will let go next, those
 // that are dirty are copied down ahead of need, so that pressure finds blocks that can leave at
 // once. It is refreshed each second, its first 128 blocks also when a session began to wait.
-// Nothing is released ahead of need: what is clean leaves when room is wanted.
+// Nothing is released ahead of need, unless `release_ahead` says so: what is clean leaves when room
+// is wanted. Tiers between HBM and the last have a clean pool of their own, without what has not
+// been used twice: a drive wears out.
+//
+// Loads ahead of need: when a session's request has arrived (KvCacheManager::SessionArrived) its
+// blocks come up at once, while the request waits in the engine's queue. Prefetches on a predicted
+// return are off: on the traces measured they do not pay.
 //
 // The policy of a lower tier has one price, seconds of stall saved per second of keeping, for
 // every copy:
@@ -45,6 +51,17 @@ struct TideOptions {
   double background_share = 0.7;              ///< of a link's bandwidth, for copies ahead of need
   Duration window = std::chrono::seconds(2);  ///< ... in so long a time at most, all sessions
 
+  double lower_clean_pool = 0.05;             ///< the same share of a middle tier's slots
+  std::uint32_t lower_min_hits = 1;           ///< admissions its run must have served; at most 3
+  std::uint64_t min_extent_bytes = 1u << 20;  ///< a middle tier's pool copies no less at once
+
+  Duration release_ahead{0};  ///< HBM slots kept free for what is admitted in so long a time
+
+  bool certain_prefetch = true;     ///< load the blocks of sessions whose request has arrived
+  bool predicted_prefetch = false;  ///< load before the expected return, into free slots only
+  Duration prefetch_margin = std::chrono::milliseconds(20);  ///< early by so much
+  double prefetch_watermark = 0.05;  ///< share of HBM's slots that predictions leave free
+
   bool duplicates_first = true;  ///< lower tiers price duplicates; false: recency alone
   bool one_price = true;         ///< false: every duplicate goes before any only-copy
   double duplicate_factor = 0.5;
@@ -52,11 +69,16 @@ struct TideOptions {
 };
 
 struct TideCounters {
-  std::uint64_t refreshes = 0;        ///< of the clean pool
-  std::uint64_t pool_copies = 0;      ///< planned for the clean pool
-  std::uint64_t demand_copies = 0;    ///< planned because somebody waits for room
-  std::uint64_t held_back = 0;        ///< refreshes that the bandwidth budget cut short
-  std::uint64_t duplicates_left = 0;  ///< victims of lower tiers that a tier above had
+  std::uint64_t refreshes = 0;             ///< of the clean pool
+  std::uint64_t pool_copies = 0;           ///< planned for the clean pool
+  std::uint64_t demand_copies = 0;         ///< planned because somebody waits for room
+  std::uint64_t held_back = 0;             ///< refreshes that the bandwidth budget cut short
+  std::uint64_t lower_pool_copies = 0;     ///< planned for the clean pools of middle tiers
+  std::uint64_t skipped_unused = 0;        ///< there, blocks that were not used often enough
+  std::uint64_t released_ahead = 0;        ///< blocks given up before somebody needed the room
+  std::uint64_t certain_prefetches = 0;    ///< planned
+  std::uint64_t predicted_prefetches = 0;  ///< planned
+  std::uint64_t duplicates_left = 0;       ///< victims of lower tiers that a tier above had
   std::uint64_t only_copies_left = 0;
 };
 

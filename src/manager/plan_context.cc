@@ -1,0 +1,56 @@
+#include "src/manager/plan_context.h"
+
+#include <algorithm>
+
+namespace tidepool::internal {
+
+void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<BlockId>& out) {
+  class Dirty final : public VictimFilter {
+   public:
+    Dirty(const BlockPool* pool, TierIndex t) : pool_(pool), tier_(t) {}
+    bool Allows(BlockId b) const noexcept override { return !pool_->Clean(b, tier_); }
+
+   private:
+    const BlockPool* pool_;
+    TierIndex tier_;
+  } dirty(core_->pool_.get(), tier);
+  const std::size_t before = out.size();
+  core_->PlanVictims(tier, std::min(n, kCopiesPerPoll), &dirty, out);
+  shown_.insert(shown_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
+}
+
+std::uint32_t PlanContext::FreeSlots(TierIndex tier) const noexcept {
+  const std::uint32_t free = core_->pool_->free_slots(tier);
+  if (tier != kHbmTier) return free;
+  std::uint32_t granted = 0;
+  for (const Demand& d : core_->demands_) granted += d.granted;
+  return free - std::min(free, granted);
+}
+
+std::uint32_t PlanContext::ReleaseClean(TierIndex tier, std::uint32_t n) {
+  n = std::min(n, kCopiesPerPoll);
+  if (tier == kHbmTier) return core_->DropClean(n);
+  const std::uint32_t before = core_->pool_->free_slots(tier);
+  return tier < core_->tiers_ ? core_->AcquireLower(tier, before + n) - before : 0;
+}
+
+void PlanContext::MissingInHbm(std::uint32_t session, std::vector<BlockId>& out) const {
+  const BlockId tail = core_->index_->ClaimedTail(session);
+  if (!tail.valid()) return;
+  const std::size_t before = out.size();
+  core_->index_->AppendPath(tail, out);
+  const auto first = out.begin() + static_cast<std::ptrdiff_t>(before);
+  out.erase(std::remove_if(first, out.end(), [&](BlockId b) { return !core_->NeedsLoad(b); }),
+            out.end());
+}
+
+void PlanContext::ReturnUnused(TierIndex tier) {
+  for (const BlockId b : shown_) {
+    if (core_->pool_->Has(b, word::kChosen) && core_->pool_->pins(b) == 0) {
+      core_->Unchoose({&b, 1}, tier);
+    }
+  }
+  shown_.clear();
+}
+
+}  // namespace tidepool::internal
