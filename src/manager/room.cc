@@ -240,6 +240,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
   const bool cheap = tiers_ > 1 && MayPlanCheap();
   const BlockId ends[] = {room.hits_end, room.partial};
   CleanSearch search = SearchFor(ends);
+  if (!room.hits_end.valid()) search.wanted = 0;  // what is left out has no name
   const bool known = !quotas_ && shrinking_ == 0 && !cheap && tiers_ > 1 &&
                      search.SameAs(few_clean_) && missing() > few_clean_.found;
   if (possible && !known) {
