@@ -17,6 +17,7 @@ using tidepool::Status;
 using tidepool::StatusOr;
 
 constexpr int kMaxIdleTries = 1000;
+constexpr Duration kReleaseAgain = std::chrono::milliseconds(20);
 
 class ClosedLoopRun {
  public:
@@ -24,7 +25,8 @@ class ClosedLoopRun {
       : spec_(spec),
         workload_(*spec.workload),
         cache_(spec),
-        meter_(*spec.workload, *spec.settings) {}
+        meter_(*spec.workload, *spec.settings),
+        waits_(spec.workload->sessions) {}
 
   StatusOr<RunFigures> Run() {
     if (Status s = cache_.Create(); !s.ok()) return s;
@@ -47,6 +49,7 @@ class ClosedLoopRun {
     std::uint32_t request = kNoRequest;
     TimePoint granted{};
     double queue_s = 0;
+    double room_s = 0;
     Cache::Grant grant;
   };
   using Event = std::pair<TimePoint, std::uint32_t>;
@@ -57,12 +60,17 @@ class ClosedLoopRun {
     if (next != tidepool::kNever) next = std::max(next, cache_.now() + kEngineStep);
     if (!arrivals_.empty()) next = std::min(next, arrivals_.top().first);
     if (!completions_.empty()) next = std::min(next, completions_.top().first);
+    if (!releases_.empty() && next != tidepool::kNever) {
+      next = std::min(next, releases_.top().time);
+    }
     // A queue that only idle polls can move: see PlaceHead.
     if (next == tidepool::kNever && !queue_.empty()) next = cache_.now();
     return next;
   }
 
   Status StepTo(TimePoint now) {
+    if (!queue_.empty() && head_waits_for_room_)
+      queue_.front().room_s += ToSeconds(now - cache_.now());
     cache_.SetTime(now);
     bool try_head = false;
     while (!completions_.empty() && completions_.top().first <= now) {
@@ -73,6 +81,7 @@ class ClosedLoopRun {
     }
     while (!arrivals_.empty() && arrivals_.top().first <= now) {
       const std::uint32_t request = arrivals_.top().second;
+      EndWait(request);
       queue_.push_back({request, now});
       // Unknown at a session's first request, and when everything of it has left.
       (void)cache_.manager().SessionArrived(workload_.requests[request].session);
@@ -81,6 +90,8 @@ class ClosedLoopRun {
     }
     const std::uint64_t moved = cache_.manager().stats().dropped_blocks + Copies();
     cache_.manager().Poll();
+    cache_.Promote();
+    ReleaseDue();
     try_head |= moved != cache_.manager().stats().dropped_blocks + Copies();
     if (Status s = StartLoaded(); !s.ok()) return s;
     const bool idle = completions_.empty() && arrivals_.empty() && loading_.empty() &&
@@ -107,16 +118,20 @@ class ClosedLoopRun {
   Status PlaceHeads() {
     int idle_tries = 0;
     while (!queue_.empty()) {
-      const auto [request, arrived] = queue_.front();
+      const auto [request, arrived, room_s] = queue_.front();
       const LabRequest& r = workload_.requests[request];
       if (std::uint64_t{r.blocks} + 1 + DecodeBlocks(r) > spec_.capacity_blocks) {
         queue_.pop_front();
+        head_waits_for_room_ = false;
         Refuse(request);
         continue;
       }
       Cache::Grant grant = cache_.Admit(request, r.blocks, DecodeBlocks(r));
       if (grant.outcome == Outcome::kBusy) {
         lookup_s_ += grant.lookup_s;
+        const tidepool::Shortfall& lacks = grant.shortfall;
+        head_waits_for_room_ =
+            std::uint64_t{lacks.available} + lacks.evictable + lacks.in_flight >= lacks.needed;
         if (Progressing()) return absl::OkStatus();
         // Nothing runs and nothing moves: polls alone must free what the request needs.
         cache_.manager().Poll();
@@ -127,8 +142,9 @@ class ClosedLoopRun {
                                    std::string(tidepool::ToString(grant.outcome)));
       }
       queue_.pop_front();
+      head_waits_for_room_ = false;
       grant.lookup_s += std::exchange(lookup_s_, 0);
-      Start(request, arrived, std::move(grant));
+      Start(request, arrived, room_s, std::move(grant));
     }
     return absl::OkStatus();
   }
@@ -138,7 +154,7 @@ class ClosedLoopRun {
            cache_.engine().NextDone() != tidepool::kNever;
   }
 
-  void Start(std::uint32_t request, TimePoint arrived, Cache::Grant grant) {
+  void Start(std::uint32_t request, TimePoint arrived, double room_s, Cache::Grant grant) {
     std::uint32_t slot;
     if (free_.empty()) {
       slot = static_cast<std::uint32_t>(running_.size());
@@ -147,8 +163,16 @@ class ClosedLoopRun {
       slot = free_.back();
       free_.pop_back();
     }
-    running_[slot] = {request, cache_.now(), ToSeconds(cache_.now() - arrived), std::move(grant)};
-    if (running_[slot].grant.ticket.Ready() == Outcome::kPending) {
+    running_[slot] = {request, cache_.now(), ToSeconds(cache_.now() - arrived), room_s,
+                      std::move(grant)};
+    const bool loads = running_[slot].grant.ticket.Ready() == Outcome::kPending;
+    const LabRequest& r = workload_.requests[request];
+    if (r.turn > 0) {
+      Window& window = waits_[r.session].window;
+      window.in_hbm = loads ? 0 : running_[slot].grant.hits[0];
+      meter_.Count(window);
+    }
+    if (loads) {
       loading_.push_back(slot);
     } else {
       Compute(slot);
@@ -163,6 +187,7 @@ class ClosedLoopRun {
         meter_.Count(running.request, {.hits = running.grant.hits,
                                        .limit = r.blocks,
                                        .queue_s = running.queue_s,
+                                       .room_s = running.room_s,
                                        .lookup_s = running.grant.lookup_s,
                                        .transfer_s = ToSeconds(cache_.now() - running.granted)});
     completions_.emplace(cache_.now() + ServiceTime(r, prefill_s), slot);
@@ -195,6 +220,45 @@ class ClosedLoopRun {
     Follow(r, cache_.now() + ServiceTime(r, prefill_s));
   }
 
+  void BeginWait(std::uint32_t request) {
+    const LabRequest& r = workload_.requests[request];
+    waits_[r.session] = {.request = request, .since = cache_.now(), .window = {}};
+    if (r.next == kNoRequest || !spec_.settings->release_after_s) return;
+    const Duration after = policy_lab::Seconds(*spec_.settings->release_after_s);
+    releases_.push({cache_.now() + after, request, kReleaseAgain});
+  }
+
+  void EndWait(std::uint32_t request) {
+    const LabRequest& r = workload_.requests[request];
+    Wait& wait = waits_[r.session];
+    const std::uint32_t before = std::exchange(wait.request, kNoRequest);
+    if (before == kNoRequest) return;
+    const LabRequest& last = workload_.requests[before];
+    Window& window = wait.window;
+    window.blocks = CommonBlocks(workload_, last, r);
+    window.idle_block_s = last.blocks * ToSeconds(cache_.now() - wait.since);
+    window.freed_block_s =
+        wait.released * ToSeconds(cache_.now() - wait.since) - wait.released_late_s;
+    if (spec_.settings->has_dram()) window.moving = cache_.Look(before, window.blocks).moving;
+  }
+
+  // Tries again, less and less often, while some of the session's blocks are not clean yet.
+  void ReleaseDue() {
+    while (!releases_.empty() && releases_.top().time <= cache_.now()) {
+      Release due = releases_.top();
+      releases_.pop();
+      Wait& wait = waits_[workload_.requests[due.request].session];
+      if (wait.request != due.request) continue;  // it has returned
+      const Cache::Released released = cache_.Release(due.request);
+      wait.released += released.gone;
+      wait.released_late_s += released.gone * ToSeconds(cache_.now() - wait.since);
+      if (released.left == 0) continue;
+      due.time = cache_.now() + due.again;
+      due.again *= 2;
+      releases_.push(due);
+    }
+  }
+
   void Follow(const LabRequest& r, TimePoint completion) {
     if (r.next == kNoRequest) return;
     arrivals_.emplace(completion + Milliseconds(workload_.requests[r.next].gap_ms), r.next);
@@ -209,6 +273,7 @@ class ClosedLoopRun {
     const TimePoint next = r.next == kNoRequest
                                ? tidepool::kNever
                                : cache_.now() + Milliseconds(workload_.requests[r.next].gap_ms);
+    BeginWait(running.request);
     return cache_.Finish(running.request, std::move(running.grant.sequence), next);
   }
 
@@ -219,8 +284,27 @@ class ClosedLoopRun {
   struct Waiting {
     std::uint32_t request;
     TimePoint arrived;
+    double room_s = 0;  // at the head, while room was being evicted
   };
   std::deque<Waiting> queue_;
+  bool head_waits_for_room_ = false;
+  struct Wait {
+    std::uint32_t request = kNoRequest;  // the turn before it; none: it does not wait
+    TimePoint since{};
+    std::uint32_t released = 0;  // blocks
+    double released_late_s = 0;  // sum over them of the time since the wait began
+    Window window;
+  };
+  std::vector<Wait> waits_;  // by session
+  struct Release {
+    TimePoint time;
+    std::uint32_t request;
+    Duration again;
+    friend bool operator>(const Release& a, const Release& b) {
+      return std::pair(a.time, a.request) > std::pair(b.time, b.request);
+    }
+  };
+  std::priority_queue<Release, std::vector<Release>, std::greater<>> releases_;
   std::vector<Running> running_;
   std::vector<std::uint32_t> free_;     // unused places in running_
   std::vector<std::uint32_t> loading_;  // places whose loads are under way

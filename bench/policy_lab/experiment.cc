@@ -23,6 +23,9 @@ double PerRequest(double sum, const RunFigures& run) {
 }
 double Ratio(double part, double whole) { return whole == 0 ? 0 : part / whole; }
 double Count(std::uint64_t n) { return static_cast<double>(n); }
+double Reusable(const RunFigures& run) {
+  return Count(run.prompt_blocks - run.missed_compulsory - run.missed_concurrent);
+}
 
 constexpr double kMs = 1e3;
 constexpr double kUs = 1e6;
@@ -47,26 +50,61 @@ constexpr Figure kFigures[] = {
     {"recompute_cost", false, [](const RunFigures& r) { return r.recompute_cost; }},
     {"prefill_cost", false, [](const RunFigures& r) { return r.prefill_cost; }},
     {"amat_ms", false,
-     [](const RunFigures& r) {
-       return kMs * Ratio(r.recompute_s + r.transfer_s,
-                          Count(r.prompt_blocks - r.missed_compulsory - r.missed_concurrent));
-     }},
+     [](const RunFigures& r) { return kMs * Ratio(r.recompute_s + r.transfer_s, Reusable(r)); }},
     {"ttft_p50_ms", true, [](const RunFigures& r) { return kMs * QuantileOf(r.ttft_s, .5); }},
     {"ttft_p99_ms", true, [](const RunFigures& r) { return kMs * QuantileOf(r.ttft_s, .99); }},
     {"ttft_mean_ms", true,
      [](const RunFigures& r) {
        return kMs * PerRequest(r.queue_s + r.lookup_s + r.transfer_s + r.prefill_s, r);
      }},
+    {"amat_room_ms", false,
+     [](const RunFigures& r) {
+       return kMs * Ratio(r.recompute_s + r.transfer_s + r.room_s, Reusable(r));
+     }},
+    {"stall_p50_ms", false, [](const RunFigures& r) { return kMs * r.stall_p50_s; }},
+    {"stall_p99_ms", false, [](const RunFigures& r) { return kMs * r.stall_p99_s; }},
     {"ttft_queue_ms", false, [](const RunFigures& r) { return kMs * PerRequest(r.queue_s, r); }},
     {"ttft_lookup_us", true, [](const RunFigures& r) { return kUs * PerRequest(r.lookup_s, r); }},
     {"ttft_transfer_ms", false,
      [](const RunFigures& r) { return kMs * PerRequest(r.transfer_s, r); }},
     {"ttft_recompute_ms", false,
      [](const RunFigures& r) { return kMs * PerRequest(r.prefill_s, r); }},
+    {"ttft_room_ms", false, [](const RunFigures& r) { return kMs * PerRequest(r.room_s, r); }},
+    {"ttft_queue_p99_ms", false, [](const RunFigures& r) { return kMs * r.queue_p99_s; }},
+    {"ttft_room_p99_ms", false, [](const RunFigures& r) { return kMs * r.room_p99_s; }},
+    {"ttft_transfer_p99_ms", false, [](const RunFigures& r) { return kMs * r.transfer_p99_s; }},
+    {"ttft_recompute_p99_ms", false, [](const RunFigures& r) { return kMs * r.prefill_p99_s; }},
+    {"room_wait_s", false, [](const RunFigures& r) { return r.room_s; }},
+    {"windows", false, [](const RunFigures& r) { return Count(r.windows); }},
+    {"windows_met", false, [](const RunFigures& r) { return Count(r.windows_met); }},
+    {"windows_missed", false, [](const RunFigures& r) { return Count(r.windows - r.windows_met); }},
+    {"windows_late", false, [](const RunFigures& r) { return Count(r.windows_late); }},
     {"gb_down_to_dram", false, [](const RunFigures& r) { return kGb * r.bytes_down[1]; }},
     {"gb_up_from_dram", false, [](const RunFigures& r) { return kGb * r.bytes_up[1]; }},
     {"gb_down_to_nvme", false, [](const RunFigures& r) { return kGb * r.bytes_down[2]; }},
     {"gb_up_from_nvme", false, [](const RunFigures& r) { return kGb * r.bytes_up[2]; }},
+    {"prefetched_blocks", false, [](const RunFigures& r) { return Count(r.prefetches.arrived); },
+     true},
+    {"prefetched_used", false, [](const RunFigures& r) { return Count(r.prefetches.used); }, true},
+    {"prefetched_wasted", false, [](const RunFigures& r) { return Count(r.prefetches.wasted); },
+     true},
+    {"tide_pool_copies", false, [](const RunFigures& r) { return Count(r.tide.pool_copies); },
+     true},
+    {"tide_demand_copies", false, [](const RunFigures& r) { return Count(r.tide.demand_copies); },
+     true},
+    {"tide_held_back", false, [](const RunFigures& r) { return Count(r.tide.held_back); }, true},
+    {"tide_duplicates_left", false,
+     [](const RunFigures& r) { return Count(r.tide.duplicates_left); }, true},
+    {"tide_only_copies_left", false,
+     [](const RunFigures& r) { return Count(r.tide.only_copies_left); }, true},
+    {"idle_freed_share", false,
+     [](const RunFigures& r) { return Ratio(r.freed_block_s, r.idle_block_s); }, true},
+    {"returned_share", false,
+     [](const RunFigures& r) {
+       return r.freed_block_s == 0 ? 0
+                                   : Ratio(Count(r.hits[1] + r.hits[2]), Count(r.return_blocks));
+     },
+     true},
     {"victims", false, [](const RunFigures& r) { return Count(r.victims); }},
     {"decision_ns", true, [](const RunFigures& r) { return Ratio(r.select_ns, Count(r.victims)); }},
     {"held_mean", false, [](const RunFigures& r) { return r.held_mean; }},
@@ -194,6 +232,8 @@ class Experiment {
       const Status status = InParallel(settings_.seeds, [&](std::size_t s) {
         Settings single_tier = settings_;
         single_tier.dram_blocks = single_tier.nvme_blocks = 0;
+        single_tier.dram_times = 0;
+        single_tier.release_after_s.reset();
         RunSpec spec = SpecOf(worlds_[s], FindSystem("lru"),
                               worlds_[s].workload->distinct_blocks + kRoomBeyondDistinct);
         spec.settings = &single_tier;
@@ -341,6 +381,12 @@ const Estimate& ResultRow::Of(std::string_view figure) const {
   }
   static constexpr Estimate kNone{};
   return kNone;
+}
+
+bool Results::Shows(std::size_t figure) const {
+  return !kFigures[figure].optional ||
+         std::any_of(rows.begin(), rows.end(),
+                     [&](const ResultRow& row) { return row.figures[figure].mean != 0; });
 }
 
 StatusOr<Results> RunExperiment(const Settings& settings,

@@ -24,6 +24,7 @@ struct Figure {
   std::string_view name;
   bool wall_time;  ///< differs from run to run
   double (*of)(const RunFigures& run);
+  bool optional = false;  ///< left out where it is 0 in every row
 };
 std::span<const Figure> Figures();
 
@@ -49,6 +50,9 @@ struct Results {
   double held_mean = 0;     ///< of the unconstrained runs, when capacities are multiples
   double held_p50 = 0, held_p90 = 0;
   std::vector<ResultRow> rows;
+
+  /// False for an optional figure, by its place in Figures(), that is 0 in every row.
+  [[nodiscard]] bool Shows(std::size_t figure) const;
 };
 
 struct Progress {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "statistics.h"
+
 namespace policy_lab {
 namespace {
 
@@ -26,15 +28,35 @@ double Meter::Count(std::uint32_t index, const Served& served) {
   }
   ++figures_.requests;
   figures_.prompt_blocks += request.blocks;
+  const double recompute_s = figures_.recompute_s;
   CountMisses(request, hits, served.limit);
+  const double stall_s = served.transfer_s + figures_.recompute_s - recompute_s;
   const double prefill_s = cost_.Range(hits, request.blocks);
   figures_.queue_s += served.queue_s;
+  figures_.room_s += served.room_s;
   figures_.lookup_s += served.lookup_s;
   figures_.transfer_s += served.transfer_s;
   figures_.prefill_s += prefill_s;
   figures_.ttft_s.push_back(
       static_cast<float>(served.queue_s + served.lookup_s + served.transfer_s + prefill_s));
+  const auto append = [](std::vector<float>& to, double seconds) {
+    to.push_back(static_cast<float>(seconds));
+  };
+  append(queue_, served.queue_s);
+  append(room_, served.room_s);
+  append(transfer_, served.transfer_s);
+  append(prefill_, prefill_s);
+  append(stall_, stall_s);
   return prefill_s;
+}
+
+void Meter::Count(const Window& window) {
+  ++figures_.windows;
+  figures_.windows_met += window.in_hbm >= window.blocks ? 1 : 0;
+  figures_.windows_late += window.moving != 0 ? 1 : 0;
+  figures_.idle_block_s += window.idle_block_s;
+  figures_.freed_block_s += window.freed_block_s;
+  figures_.return_blocks += window.blocks;
 }
 
 void Meter::CountMisses(const LabRequest& request, std::uint32_t hits, std::uint32_t limit) {
@@ -96,6 +118,12 @@ void Meter::Sample(TimePoint at) {
 RunFigures Meter::Finish(TimePoint end) {
   Occupy(std::max(end, last_), 0, 0);
   figures_.end_s = ToSeconds(end.time_since_epoch());
+  figures_.queue_p99_s = QuantileOf(std::move(queue_), .99);
+  figures_.room_p99_s = QuantileOf(std::move(room_), .99);
+  figures_.transfer_p99_s = QuantileOf(std::move(transfer_), .99);
+  figures_.prefill_p99_s = QuantileOf(std::move(prefill_), .99);
+  figures_.stall_p50_s = QuantileOf(stall_, .5);
+  figures_.stall_p99_s = QuantileOf(std::move(stall_), .99);
   std::sort(held_.begin(), held_.end(),
             [](const Held& a, const Held& b) { return a.blocks < b.blocks; });
   double total = 0, sum = 0;

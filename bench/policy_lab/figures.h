@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "prefetch_watch.h"
 #include "schedule.h"
 #include "settings.h"
+#include "tidepool/tide/tide.h"
 #include "workload.h"
 
 namespace policy_lab {
@@ -37,11 +39,25 @@ struct RunFigures {
 
   std::vector<float> ttft_s;
   double queue_s = 0, lookup_s = 0, prefill_s = 0;  ///< sums over requests; lookup is wall time
+  /// Of queue_s, at the head of the queue while room was being evicted.
+  double room_s = 0;
+  double queue_p99_s = 0, room_p99_s = 0, transfer_p99_s = 0, prefill_p99_s = 0;
+  /// Stall: waiting for loads and computing again what had been computed before.
+  double stall_p50_s = 0, stall_p99_s = 0;
+
+  std::uint64_t windows = 0;        ///< waits that ended with a return and a grant
+  std::uint64_t windows_met = 0;    ///< everything that had to be there was in HBM
+  std::uint64_t windows_late = 0;   ///< copies of the session's blocks were under way at its return
+  double idle_block_s = 0;          ///< blocks of waiting sessions x time, of waits that ended
+  double freed_block_s = 0;         ///< of those, not in HBM (release_after_s only)
+  std::uint64_t return_blocks = 0;  ///< blocks that those sessions came back for
 
   std::array<double, kMaxLabTiers> bytes_down{};  ///< modelled, into tier t from above
   std::array<double, kMaxLabTiers> bytes_up{};    ///< modelled, from tier t upwards
-  std::uint64_t victims = 0;                      ///< of HBM
-  double select_ns = 0;                           ///< wall time of HBM's choices
+  PrefetchWatch::Counts prefetches;
+  tidepool::TideCounters tide;
+  std::uint64_t victims = 0;  ///< of HBM
+  double select_ns = 0;       ///< wall time of HBM's choices
   double wall_s = 0;
 
   double held_mean = 0, held_p50 = 0, held_p90 = 0;  ///< blocks, over time that anything runs
@@ -57,8 +73,17 @@ struct Served {
   std::array<std::uint32_t, kMaxLabTiers> hits{};
   std::uint32_t limit = 0;  ///< leading blocks that the capacity lets in
   double queue_s = 0;
+  double room_s = 0;  ///< of queue_s
   double lookup_s = 0;
   double transfer_s = 0;
+};
+
+/// How a wait ended.
+struct Window {
+  std::uint32_t blocks = 0;  ///< that the session shares with its turn before
+  std::uint32_t in_hbm = 0;  ///< of those, served from HBM without a load
+  std::uint32_t moving = 0;  ///< of those, being copied when it returned
+  double idle_block_s = 0, freed_block_s = 0;
 };
 
 class Meter {
@@ -67,6 +92,7 @@ class Meter {
 
   /// Returns the seconds of its prefill.
   double Count(std::uint32_t request, const Served& served);
+  void Count(const Window& window);
   /// The request has completed: its blocks are there to be cached.
   void Complete(std::uint32_t request);
   /// From `at` on so many blocks are held and cached.
@@ -81,6 +107,7 @@ class Meter {
   const Workload& workload_;
   const BlockCost cost_;
   RunFigures figures_;
+  std::vector<float> queue_, room_, transfer_, prefill_, stall_;  // seconds, by request
   enum class Seen : std::uint8_t { kNever, kBeingComputed, kComputed };
   std::vector<Seen> seen_;  // by block
   struct Held {

@@ -12,6 +12,7 @@
 
 #include <memory>
 
+#include "baselines.h"
 #include "future.h"
 #include "tidepool/eviction_policy.h"
 
@@ -20,5 +21,11 @@ namespace policy_lab {
 enum class FutureRank : std::uint8_t { kTime, kCost };
 /// `future` outlives the policy.
 std::unique_ptr<tidepool::EvictionPolicy> MakeFuturePolicy(const Future& future, FutureRank rank);
+
+/// For tiers below HBM, with TIDE's price (docs/tide.md) in which an only-copy's rate is one use in
+/// the true time to it: (C_next - C_link) / (next use - now). What is never used again is free.
+/// Duplicates that `listed` names (the clean pool) leave last.
+std::unique_ptr<tidepool::EvictionPolicy> MakeFutureTierPolicy(
+    const Future& future, std::shared_ptr<const ListedBlocks> listed);
 
 }  // namespace policy_lab

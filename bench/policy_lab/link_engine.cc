@@ -35,61 +35,74 @@ double LinkEngine::SecondsFor(TierIndex from, TierIndex to, double blocks) const
 
 std::size_t LinkEngine::Submit(std::span<const CopyRequest> copies) noexcept {
   for (const CopyRequest& copy : copies) {
-    const std::size_t index = std::size_t{copy.from} * tidepool::kMaxTiers + copy.to;
-    links_[index].waiting.push(
-        {copy.id, copy.transfer_class, copy.deadline, next_order_++, clock_->Now()});
+    lanes_[LaneIndex(copy.from, copy.to)].waiting.push({.id = copy.id,
+                                                        .block = copy.block,
+                                                        .from = copy.from,
+                                                        .to = copy.to,
+                                                        .transfer_class = copy.transfer_class,
+                                                        .deadline = copy.deadline,
+                                                        .order = next_order_++,
+                                                        .submitted = clock_->Now()});
+    ++pairs_[PairIndex(copy.from, copy.to)].queued;
   }
-  for (std::size_t i = 0; i < links_.size(); ++i) Advance(i);
+  AdvanceAll();
   return copies.size();
 }
 
-void LinkEngine::StartNext(std::size_t index) {
-  Link& link = links_[index];
-  const Copy copy = link.waiting.top();
-  link.waiting.pop();
-  const auto from = static_cast<TierIndex>(index / tidepool::kMaxTiers);
-  const auto to = static_cast<TierIndex>(index % tidepool::kMaxTiers);
-  link.moving = copy.id;
-  link.free = std::max(link.free, copy.submitted);
+void LinkEngine::StartNext(Lane& lane) {
+  lane.moving = lane.waiting.top();
+  lane.waiting.pop();
+  lane.free = std::max(lane.free, lane.moving.submitted);
   if (!model_.instant) {
-    const double seconds = model_.block_bytes / ModelledRate(from, to);
-    link.free += Duration(static_cast<Duration::rep>(seconds * 1e9));
+    const double seconds = model_.block_bytes / ModelledRate(lane.moving.from, lane.moving.to);
+    lane.free += Duration(static_cast<Duration::rep>(seconds * 1e9));
   }
-  link.done = model_.instant ? link.free : link.free + model_.latency;
+  lane.done = model_.instant ? lane.free : lane.free + model_.latency;
 }
 
-void LinkEngine::Advance(std::size_t index) {
-  Link& link = links_[index];
+void LinkEngine::Advance(Lane& lane) {
   for (;;) {
-    if (link.moving.valid()) {
-      if (link.done > clock_->Now()) return;
-      done_.push_back({.id = link.moving,
+    if (lane.moving.id.valid()) {
+      if (lane.done > clock_->Now()) return;
+      done_.push_back({.id = lane.moving.id,
                        .terminal = true,
                        .result = tidepool::TransferResult::kOk,
                        .layers_done = layers_});
-      ++link.moved;
-      link.moving = tidepool::TransferId();
+      Pair& pair = pairs_[PairIndex(lane.moving.from, lane.moving.to)];
+      ++pair.moved;
+      --pair.queued;
+      const bool prefetch =
+          lane.moving.transfer_class == tidepool::TransferClass::kCertainPrefetch ||
+          lane.moving.transfer_class == tidepool::TransferClass::kPredictedPrefetch;
+      if (prefetch && prefetches_ != nullptr) {
+        prefetches_->Arrived(lane.moving.block, lane.moving.to);
+      }
+      lane.moving.id = tidepool::TransferId();
     }
-    if (link.waiting.empty()) return;
-    StartNext(index);
+    if (lane.waiting.empty()) return;
+    StartNext(lane);
   }
 }
 
+void LinkEngine::AdvanceAll() {
+  for (Lane& lane : lanes_) Advance(lane);
+}
+
 void LinkEngine::Poll(std::vector<tidepool::Completion>& completions) noexcept {
-  for (std::size_t i = 0; i < links_.size(); ++i) Advance(i);
+  AdvanceAll();
   completions.insert(completions.end(), done_.begin(), done_.end());
   done_.clear();
 }
 
 bool LinkEngine::Wait(Duration /*timeout*/) noexcept {
-  for (std::size_t i = 0; i < links_.size(); ++i) Advance(i);
+  AdvanceAll();
   return !done_.empty();
 }
 
 TimePoint LinkEngine::NextDone() const {
   TimePoint next = done_.empty() ? tidepool::kNever : clock_->Now();
-  for (const Link& link : links_) {
-    if (link.moving.valid()) next = std::min(next, link.done);
+  for (const Lane& lane : lanes_) {
+    if (lane.moving.id.valid()) next = std::min(next, lane.done);
   }
   return next;
 }
@@ -97,7 +110,7 @@ TimePoint LinkEngine::NextDone() const {
 tidepool::TransferEstimate LinkEngine::EstimateCost(TierIndex from, TierIndex to,
                                                     std::uint64_t bytes) const noexcept {
   if (!Supports(from, to)) return {};
-  const double queued = static_cast<double>(QueuedBytes(from, to));
+  const double queued = static_cast<double>(lanes_[LaneIndex(from, to)].blocks() * slot_bytes_);
   const double seconds = (queued + static_cast<double>(bytes)) / BytesPerSecond(from, to);
   return {.time = model_.latency + Duration(static_cast<Duration::rep>(seconds * 1e9)),
           .margin = Duration(0),
@@ -110,8 +123,7 @@ double LinkEngine::BytesPerSecond(TierIndex from, TierIndex to) const noexcept {
 }
 
 std::uint64_t LinkEngine::QueuedBytes(TierIndex from, TierIndex to) const noexcept {
-  const Link& link = LinkAt(from, to);
-  return (link.waiting.size() + (link.moving.valid() ? 1 : 0)) * slot_bytes_;
+  return PairAt(from, to).queued * slot_bytes_;
 }
 
 }  // namespace policy_lab

@@ -1,7 +1,8 @@
 // policy_lab/link_engine.h - a transfer engine that moves no bytes but takes the time that they
-// would. Each direction between two tiers moves one copy after the other, the most urgent of those
-// submitted first; a copy is done bytes / bandwidth after its start, plus the latency, which keeps
-// nobody waiting.
+// would. A lane moves one copy after the other, the most urgent of those submitted first; a copy is
+// done bytes / bandwidth after its start, plus the latency, which keeps nobody waiting. The link
+// above a tier has a lane each way, or one for both ways; what goes from NVMe straight to HBM takes
+// NVMe's lane only.
 //
 // Rates are scaled to the blocks' real size, so that a policy that divides the manager's bytes by
 // the engine's bandwidth gets modelled seconds.
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "prefetch_watch.h"
 #include "tidepool/clock.h"
 #include "tidepool/testing/manual_clock.h"
 #include "tidepool/transfer/engine.h"
@@ -24,21 +26,24 @@ namespace policy_lab {
 struct LinkModel {
   /// Modelled bytes per second between tier t and the tiers above it, at [t - 1].
   std::array<double, tidepool::kMaxTiers> bytes_per_second{};
-  double block_bytes = 20e6;           ///< modelled size of a block
-  tidepool::Duration latency{20'000};  ///< of each copy
-  bool instant = false;                ///< copies take no time (no_hold)
+  std::array<bool, tidepool::kMaxTiers> shared{};  ///< both ways together, at [t - 1]
+  double block_bytes = 20e6;                       ///< modelled size of a block
+  tidepool::Duration latency{20'000};              ///< of each copy
+  bool instant = false;                            ///< copies take no time (no_hold)
 };
 
 class LinkEngine final : public tidepool::TransferEngine {
  public:
-  LinkEngine(const LinkModel& model, tidepool::testing::ManualClock* clock)
-      : model_(model), clock_(clock) {}
+  /// `prefetches` (may be null) is told of each prefetch that has arrived; it outlives the engine.
+  LinkEngine(const LinkModel& model, tidepool::testing::ManualClock* clock,
+             PrefetchWatch* prefetches = nullptr)
+      : model_(model), clock_(clock), prefetches_(prefetches) {}
 
   /// When the next copy is done; kNever if none is under way.
   [[nodiscard]] tidepool::TimePoint NextDone() const;
   /// Modelled bytes that have arrived.
   [[nodiscard]] double MovedBytes(tidepool::TierIndex from, tidepool::TierIndex to) const {
-    return static_cast<double>(LinkAt(from, to).moved) * model_.block_bytes;
+    return static_cast<double>(PairAt(from, to).moved) * model_.block_bytes;
   }
   /// Seconds that a link needs for `blocks` in a row.
   [[nodiscard]] double SecondsFor(tidepool::TierIndex from, tidepool::TierIndex to,
@@ -65,6 +70,9 @@ class LinkEngine final : public tidepool::TransferEngine {
  private:
   struct Copy {
     tidepool::TransferId id;
+    tidepool::BlockId block;
+    tidepool::TierIndex from;
+    tidepool::TierIndex to;
     tidepool::TransferClass transfer_class;
     tidepool::TimePoint deadline;
     std::uint64_t order;
@@ -72,33 +80,47 @@ class LinkEngine final : public tidepool::TransferEngine {
     /// True if `other` goes first.
     bool operator<(const Copy& other) const;
   };
-  struct Link {
+  struct Lane {
     std::priority_queue<Copy> waiting;
-    tidepool::TransferId moving;  // invalid: idle
+    Copy moving{};  // invalid id: idle
     tidepool::TimePoint done{};
     tidepool::TimePoint free{};
-    std::uint64_t moved = 0;  // blocks
+    [[nodiscard]] std::uint64_t blocks() const {
+      return waiting.size() + (moving.id.valid() ? 1 : 0);
+    }
+  };
+  struct Pair {
+    std::uint64_t queued = 0;  // blocks, the moving one included
+    std::uint64_t moved = 0;
   };
 
-  [[nodiscard]] const Link& LinkAt(tidepool::TierIndex from, tidepool::TierIndex to) const {
-    return links_[std::size_t{from} * tidepool::kMaxTiers + to];
+  static constexpr std::size_t kPairs = std::size_t{tidepool::kMaxTiers} * tidepool::kMaxTiers;
+  [[nodiscard]] static std::size_t PairIndex(tidepool::TierIndex from, tidepool::TierIndex to) {
+    return std::size_t{from} * tidepool::kMaxTiers + to;
   }
-  [[nodiscard]] Link& LinkAt(tidepool::TierIndex from, tidepool::TierIndex to) {
-    return links_[std::size_t{from} * tidepool::kMaxTiers + to];
+  [[nodiscard]] const Pair& PairAt(tidepool::TierIndex from, tidepool::TierIndex to) const {
+    return pairs_[PairIndex(from, to)];
+  }
+  [[nodiscard]] std::size_t LaneIndex(tidepool::TierIndex from, tidepool::TierIndex to) const {
+    const std::size_t link = std::size_t{std::max(from, to)} - 1;
+    return 2 * link + (from < to || model_.shared[link] ? 0 : 1);
   }
   [[nodiscard]] double ModelledRate(tidepool::TierIndex from, tidepool::TierIndex to) const {
     return model_.bytes_per_second[std::size_t{std::max(from, to)} - 1];
   }
-  void Advance(std::size_t link);
-  void StartNext(std::size_t link);
+  void Advance(Lane& lane);
+  void AdvanceAll();
+  void StartNext(Lane& lane);
 
   const LinkModel model_;
   tidepool::testing::ManualClock* const clock_;
+  PrefetchWatch* const prefetches_;
   tidepool::TierIndex tiers_ = 0;
   std::uint64_t slot_bytes_ = 1;
   std::uint32_t layers_ = 1;
   std::uint64_t next_order_ = 0;
-  std::array<Link, std::size_t{tidepool::kMaxTiers} * tidepool::kMaxTiers> links_;
+  std::array<Lane, 2 * std::size_t{tidepool::kMaxTiers}> lanes_;
+  std::array<Pair, kPairs> pairs_;
   std::vector<tidepool::Completion> done_;
 };
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies.h"
+#include "tierings.h"
 
 namespace policy_lab {
 namespace {
@@ -27,6 +28,7 @@ what is replayed
   --sessions N            of the generator (200)
   --start-gap SECONDS     mean between the generator's session starts (60)
   --between-sd X          log-sd of the time scale between sessions, preset autonomous (0)
+  --halves first|swapped  replays one half and trains on the other: --part and --train-part
   --part I/N              every N-th scope from the I-th; sessions if there is one scope (1/1)
   --train FILE            what predictors learn from before the run; a preset's name generates
   --train-part I/N        (1/1)
@@ -39,22 +41,28 @@ how
   --capacity-blocks N,..  of HBM
   --capacity-held X,..    multiples of the mean held of an unconstrained run (engine)
   --dram-blocks N         (0: no such tier)
+  --dram-times X          instead, a multiple of HBM's blocks
   --nvme-blocks N         (0)
   --link-gbs X,..         GB/s each way: DRAM, NVMe (25,3)
+  --nvme-link shared|each_way   whether NVMe's is for both ways together (shared)
+  --model 70b|30b_a3b     block size and costs of a model; later options change them (70b)
   --block-mb X            modelled bytes of a block (20)
   --prefill-ms X          of a 64-token block at the start of a prompt (8)
   --prefill-slope N       position in 64-token blocks at which that has doubled (835)
   --decode-ms X           per output token (25)
   --service model|trace   prefill and decoding, or the trace's server times (model)
-  --policy P,..           %POLICIES%; or all (lru)
+  --policy P[@T],..       %POLICIES%; or all (lru)
+                          T: %TIERINGS% (demand)
   --lower-policy P        of the tiers below HBM (as --policy)
   --hint-log-sd X         sessions say when they will be back, wrong by this log-sd (off)
   --completion on|off     the manager is told when a session has ended (off)
+  --release-after S       test-only: S seconds into a wait the session's clean blocks leave HBM
   --priority normal|background   of all requests (normal)
   --jobs N                runs at a time (1)
 
 output
   --csv FILE, --json FILE, --html FILE
+  --trace-out FILE        copies, turns, waits and occupancy for ui.perfetto.dev; of a single run
   --quiet                 no table, no progress bar
   --help
 
@@ -294,6 +302,41 @@ const Option kOptions[] = {
      [](Sv n, Sv v, CommandLine& c) { return ParseMultiples(n, v, c.settings); }},
     {"--dram-blocks", true, SetCount<&Settings::dram_blocks>},
     {"--nvme-blocks", true, SetCount<&Settings::nvme_blocks>},
+    {"--dram-times", true,
+     [](Sv n, Sv v, CommandLine& c) { return Scaled(n, v, 1000, 1, c.settings.dram_times); }},
+    {"--nvme-link", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       return ParseChoice<LinkSharing>(
+           n, v, {{"shared", LinkSharing::kShared}, {"each_way", LinkSharing::kEachWay}},
+           c.settings.nvme_link);
+     }},
+    {"--model", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       ModelClass model;
+       const Status status =
+           ParseChoice<ModelClass>(n, v, {{"70b", k70b}, {"30b_a3b", k30bA3b}}, model);
+       if (status.ok()) c.settings.Use(model);
+       return status;
+     }},
+    {"--halves", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       std::uint32_t half = 1;
+       const Status status =
+           ParseChoice<std::uint32_t>(n, v, {{"first", 1u}, {"swapped", 2u}}, half);
+       c.settings.part = {half, 2};
+       c.settings.train_part = {3 - half, 2};
+       c.halves = status.ok();
+       return status;
+     }},
+    {"--release-after", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       double seconds = 0;
+       const Status status = Scaled(n, v, 1e6, 1, seconds);
+       if (status.ok()) c.settings.release_after_s = seconds;
+       return status;
+     }},
+    {"--trace-out", true,
+     [](Sv n, Sv v, CommandLine& c) { return AssignText(n, v, c.settings.trace_out_path); }},
     {"--link-gbs", true, [](Sv n, Sv v, CommandLine& c) { return ParseLinks(n, v, c.settings); }},
     {"--block-mb", true,
      [](Sv n, Sv v, CommandLine& c) {
@@ -373,7 +416,13 @@ Status CheckTogether(CommandLine& c) {
   if (!c.refs_path.empty() && !c.html_path.empty()) {
     return BadValue("--html", c.html_path, "there is no page for --refs");
   }
-  if (s.nvme_blocks != 0 && s.dram_blocks == 0) {
+  if (s.dram_blocks != 0 && s.dram_times > 0) {
+    return BadValue("--dram-times", Plain(s.dram_times), "give this or --dram-blocks");
+  }
+  if (s.release_after_s && s.mode != Mode::kEngine) {
+    return BadValue("--release-after", Plain(*s.release_after_s), "needs --mode engine");
+  }
+  if (s.nvme_blocks != 0 && !s.has_dram()) {
     return BadValue("--nvme-blocks", std::to_string(s.nvme_blocks), "needs --dram-blocks");
   }
   if (s.policies.empty()) s.policies = {"lru"};
@@ -382,6 +431,12 @@ Status CheckTogether(CommandLine& c) {
     if (std::find(unique.begin(), unique.end(), policy) == unique.end()) unique.push_back(policy);
   }
   s.policies = std::move(unique);
+  if (c.halves && !s.train.has_value()) s.train = s.source;
+  if (!s.trace_out_path.empty() &&
+      (s.mode != Mode::kEngine || s.policies.size() * s.capacities.size() * s.seeds != 1)) {
+    return BadValue("--trace-out", s.trace_out_path,
+                    "needs --mode engine, and one policy, capacity and seed");
+  }
   if (s.train.has_value()) {
     const std::string path = s.train->path, preset = s.train->preset;
     s.train = s.source;
@@ -395,8 +450,11 @@ Status CheckTogether(CommandLine& c) {
 
 std::string UsageText() {
   std::string text(kUsage);
-  constexpr Sv kMark = "%POLICIES%";
-  text.replace(text.find(kMark), kMark.size(), PolicyNames());
+  const auto fill = [&text](Sv mark, const std::string& names) {
+    text.replace(text.find(mark), mark.size(), names);
+  };
+  fill("%POLICIES%", PolicyNames());
+  fill("%TIERINGS%", TieringNames());
   return text;
 }
 

@@ -15,6 +15,7 @@ namespace policy_lab {
 struct CommandLine {
   bool help = false;
   bool quiet = false;
+  bool halves = false;  ///< --halves was given
   Settings settings;
   std::string refs_path;  ///< a flat reference stream instead of a trace
   std::string csv_path, json_path, html_path;

@@ -14,37 +14,6 @@ namespace {
 
 using Policy = std::unique_ptr<tidepool::EvictionPolicy>;
 
-template <typename Entry>
-const Entry* Find(std::span<const Entry> entries, std::string_view name) {
-  for (const Entry& entry : entries) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
-}
-
-template <typename Entry>
-std::string Names(std::span<const Entry> entries) {
-  std::string names;
-  for (const Entry& entry : entries) {
-    if (!names.empty()) names += ", ";
-    names += entry.name;
-  }
-  return names;
-}
-
-// A model that has seen the training trace, if there is one.
-std::shared_ptr<tidepool::SessionModel> TrainedModel(
-    const PolicyContext& context, const tidepool::SessionModel::Options& options = {}) {
-  auto model = std::make_shared<tidepool::SessionModel>(options);
-  if (context.training == nullptr) return model;
-  tidepool::SessionModel teacher(options);
-  context.training->Replay([&](const tidepool::SessionSignals& session, tidepool::TimePoint now) {
-    teacher.OnSession(session, now);
-  });
-  (void)model->Load(teacher.Save());  // its sessions stay behind
-  return model;
-}
-
 // spear with one thing changed, to see what it is worth.
 template <typename Change>
 Policy Variant(const PolicyContext& context, Change change) {
@@ -131,40 +100,32 @@ constexpr PolicyEntry kPolicies[] = {
 
 std::span<const PolicyEntry> Policies() { return kPolicies; }
 
-const PolicyEntry* FindPolicy(std::string_view name) { return Find(Policies(), name); }
-
-std::string PolicyNames() { return Names(Policies()); }
-
-namespace {
-
-Tiering MakeTide(const tidepool::TideOptions& options) {
-  auto tide = std::make_shared<tidepool::Tide>(options);
-  return {tide->MakePlanner(), tide};
+const PolicyEntry* FindPolicy(std::string_view name) {
+  for (const PolicyEntry& entry : kPolicies) {
+    if (entry.name == name) return &entry;
+  }
+  return nullptr;
 }
 
-constexpr TieringEntry kTierings[] = {
-    {"demand", [](const PolicyContext&) -> Tiering { return {tidepool::MakeDemandWriteBack()}; }},
-    {"tide", [](const PolicyContext&) { return MakeTide({}); }},
-    {"tide_no_pool", [](const PolicyContext&) { return MakeTide({.clean_pool = 0}); }},
-    {"tide_no_duplicates",
-     [](const PolicyContext&) { return MakeTide({.duplicates_first = false}); }},
-    {"tide_fixed", [](const PolicyContext&) { return MakeTide({.one_price = false}); }},
-    {"tide_no_wait_refresh",
-     [](const PolicyContext&) { return MakeTide({.refresh_on_waits = false}); }},
-};
+std::string PolicyNames() {
+  std::string names;
+  for (const PolicyEntry& entry : kPolicies) {
+    if (!names.empty()) names += ", ";
+    names += entry.name;
+  }
+  return names;
+}
 
-}  // namespace
-
-std::span<const TieringEntry> Tierings() { return kTierings; }
-
-const TieringEntry* FindTiering(std::string_view name) { return Find(Tierings(), name); }
-
-std::string TieringNames() { return Names(Tierings()); }
-
-System FindSystem(std::string_view name) {
-  const std::size_t at = name.find('@');
-  if (at == name.npos) return {FindPolicy(name), &kTierings[0]};
-  return {FindPolicy(name.substr(0, at)), FindTiering(name.substr(at + 1))};
+std::shared_ptr<tidepool::SessionModel> TrainedModel(
+    const PolicyContext& context, const tidepool::SessionModel::Options& options) {
+  auto model = std::make_shared<tidepool::SessionModel>(options);
+  if (context.training == nullptr) return model;
+  tidepool::SessionModel teacher(options);
+  context.training->Replay([&](const tidepool::SessionSignals& session, tidepool::TimePoint now) {
+    teacher.OnSession(session, now);
+  });
+  (void)model->Load(teacher.Save());  // its sessions stay behind
+  return model;
 }
 
 }  // namespace policy_lab

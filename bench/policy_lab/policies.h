@@ -11,7 +11,7 @@
 #include "future.h"
 #include "settings.h"
 #include "tidepool/eviction_policy.h"
-#include "tidepool/tide/tide.h"
+#include "tidepool/session_model.h"
 #include "training.h"
 
 namespace policy_lab {
@@ -31,33 +31,15 @@ struct PolicyEntry {
   bool variant = false;  ///< another setting of a policy: not among "all"
 };
 
-/// What copies blocks between tiers, and what the tiers below HBM evict by if not the policy.
-struct Tiering {
-  std::unique_ptr<tidepool::Migrator> migrator;
-  std::shared_ptr<tidepool::Tide> tide;  ///< null: not its policies
-};
-struct TieringEntry {
-  std::string_view name;
-  Tiering (*make)(const PolicyContext& context) = nullptr;
-};
-/// demand first, which is what a policy without @NAME gets.
-std::span<const TieringEntry> Tierings();
-const TieringEntry* FindTiering(std::string_view name);
-std::string TieringNames();
-
-/// "spear@tide": a policy and a tiering.
-struct System {
-  const PolicyEntry* policy = nullptr;
-  const TieringEntry* tiering = nullptr;
-};
-/// Null members if there is none of that name.
-System FindSystem(std::string_view name);
-
 /// In the order in which tables list them; lru first.
 std::span<const PolicyEntry> Policies();
 /// Null if there is no such policy.
 const PolicyEntry* FindPolicy(std::string_view name);
 /// "lru, belady, ..."
 std::string PolicyNames();
+
+/// A model that has seen the training trace, if there is one.
+std::shared_ptr<tidepool::SessionModel> TrainedModel(
+    const PolicyContext& context, const tidepool::SessionModel::Options& options = {});
 
 }  // namespace policy_lab

@@ -12,6 +12,7 @@
 #include "policies.h"
 #include "report.h"
 #include "tidepool/testing/flat_cache.h"
+#include "tierings.h"
 
 namespace policy_lab {
 namespace {

@@ -49,13 +49,13 @@ std::string JsonList(const Settings& settings) {
   return "[" + list + "]";
 }
 
-std::string JsonRow(const ResultRow& row) {
+std::string JsonRow(const Results& results, const ResultRow& row) {
   std::string out =
       "{\"policy\": " + Quoted(row.policy) +
       ", \"capacity_blocks\": " + Number(std::round(row.capacity_blocks)) +
       ", \"capacity_held\": " + (row.held_multiple == 0 ? "null" : Number(row.held_multiple));
   for (std::size_t i = 0; i < row.figures.size(); ++i) {
-    AppendEstimate(Figures()[i].name, row.figures[i], out);
+    if (results.Shows(i)) AppendEstimate(Figures()[i].name, row.figures[i], out);
   }
   if (row.hit_points_vs_lru) AppendEstimate("hit_points_vs_lru", *row.hit_points_vs_lru, out);
   if (row.cost_ratio_vs_lru) AppendEstimate("cost_ratio_vs_lru", *row.cost_ratio_vs_lru, out);
@@ -83,6 +83,7 @@ std::string JsonConfig(const Settings& s, const Results& r) {
   number("block_tokens", r.trace_block_tokens);
   number("block_mb", s.block_bytes / 1e6);
   number("dram_blocks", s.dram_blocks);
+  number("dram_times", s.dram_times);
   number("nvme_blocks", s.nvme_blocks);
   number("prefill_ms", s.prefill.c0_seconds * 1e3);
   number("prefill_slope_blocks", s.prefill.slope_blocks);
@@ -96,9 +97,12 @@ std::string JsonConfig(const Settings& s, const Results& r) {
   for (std::size_t i = 0; i < s.link_gbs.size(); ++i) {
     out += (i == 0 ? "" : ", ") + Number(s.link_gbs[i]);
   }
+  out += Format("], \"nvme_link\": \"%s\"",
+                s.nvme_link == LinkSharing::kShared ? "shared" : "each_way");
+  number("release_after_s", s.release_after_s.value_or(NAN));
   const bool signalled = s.completion == Completion::kSignalled;
   const bool normal = s.priority == tidepool::Priority::kNormal;
-  out += Format("], \"completion\": %s, \"priority\": \"%s\"", signalled ? "true" : "false",
+  out += Format(", \"completion\": %s, \"priority\": \"%s\"", signalled ? "true" : "false",
                 normal ? "normal" : "background");
   return out + ", \"policies\": " + JsonList(s) + "}";
 }
@@ -161,12 +165,17 @@ std::string Constants(const Settings& s, const Results& r) {
   out += s.completion == Completion::kSignalled ? ", completion signalled"
                                                 : ", completion not signalled";
   out += s.priority == tidepool::Priority::kNormal ? ", priority normal" : ", priority background";
-  if (s.dram_blocks != 0) {
-    out += Format("; DRAM %u blocks", s.dram_blocks);
+  if (s.has_dram()) {
+    out += s.dram_times > 0 ? Format("; DRAM %g x HBM", s.dram_times)
+                            : Format("; DRAM %u blocks", s.dram_blocks);
     if (s.nvme_blocks != 0) out += Format(", NVMe %u", s.nvme_blocks);
     out += Format(", block %g MB, links", s.block_bytes / 1e6);
     for (const double gbs : s.link_gbs) out += Format(" %g", gbs);
     out += " GB/s";
+    if (s.nvme_blocks != 0) {
+      out += s.nvme_link == LinkSharing::kShared ? " (the last one both ways together)"
+                                                 : " (each way)";
+    }
     if (!s.lower_policy.empty()) out += ", " + s.lower_policy + " below HBM";
   }
   out += '\n';
@@ -179,14 +188,15 @@ std::string Constants(const Settings& s, const Results& r) {
 
 std::string Table(const Settings& settings, const Results& results) {
   const bool several = settings.seeds > 1;
-  const bool tiers = settings.dram_blocks != 0;
+  const bool tiers = settings.has_dram();
   std::string out = Constants(settings, results) + '\n';
   std::size_t width = 11;
   for (const ResultRow& row : results.rows) width = std::max(width, row.policy.size() + 1);
   out += Pad("blocks", 12) + "  " + Pad("policy", width, true) +
          Pad("hit ratio", several ? 14 : 10) + Pad("points", several ? 13 : 8) +
          Pad("cost/lru", several ? 13 : 9);
-  if (tiers) out += Pad("hbm", 7);
+  if (tiers) out += Pad("hbm", 7) + Pad("dram", 7) + Pad("room s", 8) + Pad("met", 7);
+  if (tiers) out += Pad("GB down", 9) + Pad("up", 8);
   out += Pad("amat ms", 9) + Pad("ttft p50", 9) + Pad("p99", 8) + Pad("ns/victim", 10) + '\n';
   double last = -1;
   for (const ResultRow& row : results.rows) {
@@ -201,7 +211,18 @@ std::string Table(const Settings& settings, const Results& results) {
     out += Pad(
         row.cost_ratio_vs_lru && !lru ? PlusMinus(*row.cost_ratio_vs_lru, "%.3f", several) : "-",
         several ? 13 : 9);
-    if (tiers) out += Pad(Format("%.4f", row.Of("hit_ratio_hbm").mean), 7);
+    if (tiers) {
+      const auto cell = [&](const char* format, const char* figure, std::size_t size) {
+        out += Pad(Format(format, row.Of(figure).mean), size);
+      };
+      cell("%.4f", "hit_ratio_hbm", 7);
+      cell("%.4f", "hit_ratio_dram", 7);
+      cell("%.0f", "room_wait_s", 8);
+      const double windows = row.Of("windows").mean;
+      out += Pad(windows == 0 ? "-" : Format("%.3f", row.Of("windows_met").mean / windows), 7);
+      cell("%.0f", "gb_down_to_dram", 9);
+      cell("%.0f", "gb_up_from_dram", 8);
+    }
     out += Pad(Format("%.3f", row.Of("amat_ms").mean), 9) +
            Pad(TimeText(row.Of("ttft_p50_ms").mean), 9) +
            Pad(TimeText(row.Of("ttft_p99_ms").mean), 8) +
@@ -212,8 +233,9 @@ std::string Table(const Settings& settings, const Results& results) {
 
 std::string Csv(const Results& results) {
   std::string out = "policy,capacity_blocks,capacity_held";
-  for (const Figure& figure : Figures()) {
-    out += "," + std::string(figure.name) + "," + std::string(figure.name) + "_ci";
+  for (std::size_t i = 0; i < Figures().size(); ++i) {
+    const std::string name(Figures()[i].name);
+    if (results.Shows(i)) out += "," + name + "," + name + "_ci";
   }
   out += ",hit_points_vs_lru,hit_points_vs_lru_ci,cost_ratio_vs_lru,cost_ratio_vs_lru_ci\n";
   const auto append = [&out](const std::optional<Estimate>& estimate) {
@@ -222,7 +244,9 @@ std::string Csv(const Results& results) {
   for (const ResultRow& row : results.rows) {
     out += row.policy + Format(",%.0f,", row.capacity_blocks);
     if (row.held_multiple != 0) out += Number(row.held_multiple);
-    for (const Estimate& estimate : row.figures) append(estimate);
+    for (std::size_t i = 0; i < row.figures.size(); ++i) {
+      if (results.Shows(i)) append(row.figures[i]);
+    }
     append(row.hit_points_vs_lru);
     append(row.cost_ratio_vs_lru);
     out += '\n';
@@ -233,7 +257,7 @@ std::string Csv(const Results& results) {
 std::string Json(const Settings& settings, const Results& results) {
   std::string out = "{\"config\": " + JsonConfig(settings, results) + ",\n \"rows\": [";
   for (std::size_t i = 0; i < results.rows.size(); ++i) {
-    out += (i == 0 ? "\n  " : ",\n  ") + JsonRow(results.rows[i]);
+    out += (i == 0 ? "\n  " : ",\n  ") + JsonRow(results, results.rows[i]);
   }
   return out + "\n ]}\n";
 }

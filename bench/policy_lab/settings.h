@@ -46,6 +46,9 @@ enum class Service : std::uint8_t {
   kTrace,  ///< the trace's server time, hit or miss; the model where it has none
 };
 
+/// Whether what goes up and what goes down share a link's bandwidth.
+enum class LinkSharing : std::uint8_t { kEachWay, kShared };
+
 enum class Completion : std::uint8_t { kSilent, kSignalled };
 
 /// Where requests come from: a file or the generator's preset.
@@ -62,6 +65,19 @@ struct PrefillModel {
   double c0_seconds = 8e-3;
   double slope_blocks = 835;
 };
+
+/// What a block weighs and costs.
+struct ModelClass {
+  double block_bytes = 0;
+  PrefillModel prefill;
+  double decode_s = 0;
+};
+/// 70 billion weights, grouped queries (8 heads of 128, 80 layers): algorithms.md 13.
+inline constexpr ModelClass k70b{20e6, {8e-3, 835}, 25e-3};
+/// 30 billion weights of which 3.3 work on a token (4 heads of 128, 48 layers: 98,304 bytes a
+/// token, algorithms.md 3.1) at the 70b's rate of arithmetic: 6.6 / 140 of its prefill; attention
+/// costs as much as the rest at block 6.6e9 / (64 x 4 x 48 x 4096) = 131.
+inline constexpr ModelClass k30bA3b{64 * 98304.0, {8e-3 * 6.6 / 140, 131}, 10e-3};
 
 struct Capacity {
   std::uint32_t blocks = 0;  ///< 0: a multiple of the mean held
@@ -84,15 +100,31 @@ struct Settings {
 
   std::uint32_t dram_blocks = 0;
   std::uint32_t nvme_blocks = 0;
+  double dram_times = 0;  ///< instead of dram_blocks: a multiple of HBM's
   std::vector<double> link_gbs = {25, 3};
+  LinkSharing nvme_link = LinkSharing::kShared;
   double block_bytes = 20e6;
   PrefillModel prefill;
   double decode_s = 25e-3;
   Service service = Service::kModel;
   std::optional<double> hint_log_sd;
+  /// Test-only: so long after a wait began the session's clean blocks leave HBM.
+  std::optional<double> release_after_s;
   Completion completion = Completion::kSilent;
   tidepool::Priority priority = tidepool::Priority::kNormal;
   std::uint32_t jobs = 1;
+  std::string trace_out_path;  ///< of the one run there is; empty: not written
+
+  void Use(const ModelClass& model) {
+    block_bytes = model.block_bytes;
+    prefill = model.prefill;
+    decode_s = model.decode_s;
+  }
+  /// Blocks of the tier below an HBM of so many.
+  [[nodiscard]] std::uint32_t DramBlocks(std::uint32_t hbm_blocks) const {
+    return dram_times > 0 ? static_cast<std::uint32_t>(dram_times * hbm_blocks) : dram_blocks;
+  }
+  [[nodiscard]] bool has_dram() const { return dram_blocks != 0 || dram_times > 0; }
 };
 
 /// The prefill model in units of the trace's own blocks.

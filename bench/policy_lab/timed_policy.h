@@ -1,5 +1,5 @@
-// policy_lab/timed_policy.h - a decorator: times victim choice, counts victims, and tells the
-// future what HBM's blocks are used for next. Forwards everything.
+// policy_lab/timed_policy.h - a decorator: times victim choice, counts victims, tells the future
+// what HBM's blocks are used for next, and watches prefetched blocks. Forwards everything.
 //
 // Thread contract: scheduler thread only.
 #pragma once
@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "future.h"
+#include "prefetch_watch.h"
 #include "tidepool/eviction_policy.h"
 
 namespace policy_lab {
@@ -17,8 +18,9 @@ struct DecisionCounts {
   std::uint64_t select_ns = 0;
 };
 
-/// `counts` and `future` (may be null) outlive the policy.
+/// `counts`, and `future` and `prefetches`, which may be null, outlive the policy.
 std::unique_ptr<tidepool::EvictionPolicy> MakeTimedPolicy(
-    std::unique_ptr<tidepool::EvictionPolicy> policy, DecisionCounts* counts, Future* future);
+    std::unique_ptr<tidepool::EvictionPolicy> policy, DecisionCounts* counts, Future* future,
+    PrefetchWatch* prefetches);
 
 }  // namespace policy_lab

@@ -17,6 +17,10 @@ Priority Effective(const AdmitRequest& request) {
   return request.critical_path ? Priority::kCritical : request.priority;
 }
 
+BlockId Partial(const AdmitPlan& plan) {
+  return plan.partial_tokens == 0 ? BlockId() : plan.match.partial;
+}
+
 BlockId HitsEnd(const AdmitPlan& plan) {
   return plan.match.blocks.empty() ? BlockId() : plan.match.blocks.back();
 }
@@ -408,7 +412,8 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
                          .request = request.request,
                          .session = request.session,
                          .ns = ns,
-                         .hits_end = HitsEnd(plan)};
+                         .hits_end = HitsEnd(plan),
+                         .partial = Partial(plan)};
   FindMisses(request, ns, plan);
   if (!HasSequence() || !MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
@@ -531,7 +536,8 @@ Admission ManagerCore::Resume(SequenceData& seq) {
                          .request = seq.request,
                          .session = seq.session_id,
                          .ns = seq.ns.value(),
-                         .hits_end = HitsEnd(plan)};
+                         .hits_end = HitsEnd(plan),
+                         .partial = Partial(plan)};
   if (!MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
     (void)SessionArrived(seq.session_id);

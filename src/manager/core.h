@@ -198,6 +198,20 @@ struct RoomRequest {
   std::uint32_t ns = 0;
   bool running = false;  // an append: yields only to demands of higher priority
   BlockId hits_end{};    // the deepest block that it hits
+  BlockId partial{};     // the block whose leading tokens it copies
+};
+
+/// A search for clean victims that found too few, and what it depended on: while none of that
+/// changes, another finds no more.
+struct CleanSearch {
+  std::uint64_t wanted = 0;  // digest of the hits that were left out; 0: no search
+  std::uint64_t arrivals = 0;
+  std::uint64_t uncovered = 0;
+  std::uint32_t found = 0;
+  [[nodiscard]] bool SameAs(const CleanSearch& other) const noexcept {
+    return wanted != 0 && wanted == other.wanted && arrivals == other.arrivals &&
+           uncovered == other.uncovered;
+  }
 };
 
 /// What a request found, before anything is changed.
@@ -418,7 +432,11 @@ class ManagerCore {
   std::uint32_t ReclaimOrphans(std::uint32_t n, TierIndex tier = kHbmTier);
   bool MayDropClean() const noexcept;
   void UncoverParent(BlockId block) noexcept;
+  CleanSearch SearchFor(std::span<const BlockId> ends) const noexcept;
+  double RoundTripSeconds() const noexcept;
+  bool MayPlanCheap() const noexcept;
   std::uint32_t DropClean(std::uint32_t n);
+  void GrantClean(std::span<const BlockId> ends, CleanSearch& few);
   std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
   bool SlotsGrantable(TierIndex tier) const noexcept;
   bool LinkAlive(TierIndex from) const noexcept;
@@ -530,7 +548,8 @@ class ManagerCore {
   std::deque<Timeline> timelines_;
   std::vector<Demand> demands_;
   std::uint64_t next_demand_ = 0;
-  std::vector<BlockId> awaited_;  // marked for the demands that are being served
+  std::vector<BlockId> awaited_;       // marked for the demands that are being served
+  std::vector<BlockId> awaited_ends_;  // the deepest of each
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
@@ -538,6 +557,10 @@ class ManagerCore {
   std::uint32_t active_transfers_ = 0;
   bool clean_exhausted_ = false;      // no clean block could leave HBM...
   std::uint64_t clean_arrivals_ = 0;  // ...when the pool had counted so many arrivals
+  std::uint64_t uncovered_ = 0;       // times that a clean block may have become a tail
+  CleanSearch few_clean_;             // by the last request that was refused
+  CleanSearch few_awaited_;           // by the last Poll, demands' hits left out
+  CleanSearch few_at_all_;            // by the last Poll, nothing left out
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
   static std::uint64_t KeeperKey(const BlockRef& ref) noexcept {
     return (std::uint64_t{ref.generation} << 32) | ref.block.value();

@@ -32,9 +32,12 @@ void ManagerCore::ExpireDemands() {
 // made from its own prefix. The oldest demands only, for the rest comes later anyway.
 void ManagerCore::MarkAwaited() {
   awaited_.clear();
+  awaited_ends_.clear();
   for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
     const BlockRef& end = demands_[i].hits_end;
-    if (end.block.valid() && pool_->alive(end)) MarkPath(end.block);
+    if (!end.block.valid() || !pool_->alive(end)) continue;
+    awaited_ends_.push_back(end.block);
+    MarkPath(end.block);
   }
 }
 
@@ -54,17 +57,27 @@ void ManagerCore::UnmarkAwaited() noexcept {
   awaited_.clear();
 }
 
+// Clean victims for the demands, without those that stand before `ends`; none if the last such
+// search has found too few and nothing has changed since.
+void ManagerCore::GrantClean(std::span<const BlockId> ends, CleanSearch& few) {
+  const std::uint32_t missing = ShortfallOf(kHbmTier);
+  if (missing == 0 || SearchFor(ends).SameAs(few)) return;
+  const std::uint32_t dropped = DropClean(missing);
+  Grant(dropped);
+  if (dropped < missing) few = SearchFor(ends);
+}
+
 void ManagerCore::ServeDemands() {
   lower_short_.fill(0);
   MarkAwaited();
-  if (const std::uint32_t missing = ShortfallOf(kHbmTier); missing != 0) Grant(DropClean(missing));
+  GrantClean(awaited_ends_, few_awaited_);
   PlanCopies();
   const bool marked = !awaited_.empty();
   UnmarkAwaited();
   if (marked) clean_exhausted_ = false;  // it was found for the others only
   if (ShortfallOf(kHbmTier) == 0) return;
   if (marked) {  // nothing else can leave
-    Grant(DropClean(ShortfallOf(kHbmTier)));
+    GrantClean({}, few_at_all_);
     PlanCopies();
   }
   if (ShortfallOf(kHbmTier) != 0) DropForDemands();

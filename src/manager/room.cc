@@ -182,15 +182,26 @@ bool ManagerCore::PlanQuota(const RoomRequest& room) {
   return victims_.size() >= excess;
 }
 
-// Victims whose recomputation costs less than the two copies that would save it. What is queued on
-// the links now does not count: a return is minutes away, and n blocks wait for one queue once.
-void ManagerCore::PlanCheap(std::uint32_t n) {
+// A block down and up again, without what is queued.
+double ManagerCore::RoundTripSeconds() const noexcept {
   const auto block_seconds = [&](const LinkSignals& link) {
     return link.bytes_per_second > 0 ? static_cast<double>(block_bytes_) / link.bytes_per_second
                                      : std::numeric_limits<double>::infinity();
   };
-  const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute,
-                          block_seconds(link_signals_[0]) + block_seconds(link_signals_[1]));
+  return block_seconds(link_signals_[0]) + block_seconds(link_signals_[1]);
+}
+
+// False if PlanCheap would look for what is not there: even the first block of a prompt is dearer,
+// and no private block waits for its owner.
+bool ManagerCore::MayPlanCheap() const noexcept {
+  return options_.recompute.known() &&
+         (options_.recompute.BlockSeconds(0) <= RoundTripSeconds() || pool_->Counts().claimed != 0);
+}
+
+// Victims whose recomputation costs less than the two copies that would save it. What is queued on
+// the links now does not count: a return is minutes away, and n blocks wait for one queue once.
+void ManagerCore::PlanCheap(std::uint32_t n) {
+  const CheapFilter cheap(pool_.get(), index_.get(), options_.recompute, RoundTripSeconds());
   PlanVictims(kHbmTier, n, &cheap, victims_);
   std::erase_if(victims_, [&](BlockId b) {  // a last copy may leave only behind everything else
     const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
@@ -226,14 +237,22 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
     } while (missing() != 0 && shrinking_ != 0 && victims_.size() != before);
   };
   demand = missing();
-  if (possible) {
+  const bool cheap = tiers_ > 1 && MayPlanCheap();
+  const BlockId ends[] = {room.hits_end, room.partial};
+  CleanSearch search = SearchFor(ends);
+  if (!room.hits_end.valid()) search.wanted = 0;  // what is left out has no name
+  const bool known = !quotas_ && shrinking_ == 0 && !cheap && tiers_ > 1 &&
+                     search.SameAs(few_clean_) && missing() > few_clean_.found;
+  if (possible && !known) {
     const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
     if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() != 0 : MayDropClean())) {
       if (quotas_) plan(ShareFilter(&namespaces_, &block_ns_, kHbmTier, kNone, &clean));
       plan(clean);
     }
-    if (missing() != 0 && tiers_ > 1 && options_.recompute.known()) PlanCheap(missing());
+    search.found = static_cast<std::uint32_t>(victims_.size());
+    if (missing() != 0 && cheap) PlanCheap(missing());
     if (missing() == 0) return true;
+    few_clean_ = search;
   }
   shortfall = {.needed = room.slots,
                .available = available,
@@ -353,7 +372,10 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
     ((pool_->valid_mask(b) & ~(1u << tier)) != 0 ? demoted_ : dropped_).push_back(b);
   }
   stats_.evicted[tier] += blocks.size();
-  if (tier == kHbmTier) clean_exhausted_ = false;
+  if (tier == kHbmTier) {
+    clean_exhausted_ = false;
+    ++uncovered_;
+  }
   // The index counts them as gone already, and is told about the real thing below.
   for (const BlockId b : blocks) pool_->ClearFlag(b, word::kChosen);
   if (!demoted_.empty()) {
@@ -500,9 +522,21 @@ bool ManagerCore::MayDropClean() const noexcept {
 
 // `block` leaves HBM or is about to: a clean block before it may follow.
 void ManagerCore::UncoverParent(BlockId block) noexcept {
-  if (!clean_exhausted_) return;
   const BlockId parent = index_->Parent(block);
-  if (parent.valid() && pool_->Clean(parent, kHbmTier)) clean_exhausted_ = false;
+  if (!parent.valid() || !pool_->Clean(parent, kHbmTier)) return;
+  clean_exhausted_ = false;
+  if (!pool_->Has(parent, word::kChosen)) ++uncovered_;
+}
+
+// The state that a search for clean victims depends on when the paths to `ends` are left out.
+CleanSearch ManagerCore::SearchFor(std::span<const BlockId> ends) const noexcept {
+  std::uint64_t wanted = 1;
+  for (const BlockId end : ends) {
+    const BlockRef ref = end.valid() ? pool_->ref(end) : BlockRef();
+    wanted = (wanted ^ KeeperKey(ref)) * 0x9e3779b97f4a7c15u;
+    wanted ^= wanted >> 32;
+  }
+  return {.wanted = wanted | 1u, .arrivals = pool_->clean_arrivals(), .uncovered = uncovered_};
 }
 
 std::uint32_t ManagerCore::DropClean(std::uint32_t n) {
