@@ -204,6 +204,15 @@ class ListeningContext final : public MigrationContext {
   [[nodiscard]] bool NeedsCopy(BlockId block, TierIndex tier) const noexcept override {
     return context_.NeedsCopy(block, tier);
   }
+  [[nodiscard]] std::uint32_t FreeSlots(TierIndex tier) const noexcept override {
+    return context_.FreeSlots(tier);
+  }
+  std::uint32_t ReleaseClean(TierIndex tier, std::uint32_t n) override {
+    return context_.ReleaseClean(tier, n);
+  }
+  void MissingInHbm(std::uint32_t session, std::vector<BlockId>& out) const override {
+    context_.MissingInHbm(session, out);
+  }
 
  private:
   MigrationContext& context_;
@@ -222,6 +231,10 @@ class ListeningPlanner final : public Migrator {
             std::vector<PlannedCopy>& plan) noexcept override {
     ListeningContext listening(context, *listed_);
     planner_->Plan(tier, listening, signals, plan);
+  }
+  void PlanLoads(MigrationContext& context, const SchedulingSignals& signals,
+                 std::vector<PlannedCopy>& plan) noexcept override {
+    planner_->PlanLoads(context, signals, plan);
   }
 
  private:

@@ -178,11 +178,11 @@ Cache::Grant Cache::Admit(std::uint32_t request, std::uint32_t blocks,
   BuildPrompt(request, blocks, 1);
   const auto before = manager_->stats().hit_tokens;
   const auto start = std::chrono::steady_clock::now();
-  tidepool::Admission admission =
-      manager_->Admit({.session = r.session,
-                       .tokens = prompt_,
-                       .priority = spec_.settings->priority,
-                       .lookahead_tokens = decode_blocks * kBlockTokens});
+  tidepool::Admission admission = manager_->Admit({.session = r.session,
+                                                   .tokens = prompt_,
+                                                   .priority = spec_.settings->priority,
+                                                   .lookahead_tokens = decode_blocks * kBlockTokens,
+                                                   .two_ended = tiering_.two_ended});
   Grant grant;
   grant.lookup_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   grant.outcome = admission.outcome;
@@ -196,6 +196,15 @@ Cache::Grant Cache::Admit(std::uint32_t request, std::uint32_t blocks,
   grant.sequence = std::move(admission.sequence);
   grant.ticket = std::move(admission.ticket);
   return grant;
+}
+
+double Cache::LoadSeconds(const Grant& grant) const {
+  double seconds = 0;
+  for (const tidepool::LinkSignals& link : manager_->signals().links) {
+    if (link.to != tidepool::kHbmTier || grant.hits[link.from] == 0) continue;
+    seconds = std::max(seconds, std::chrono::duration<double>(link.latency).count());
+  }
+  return seconds;
 }
 
 Status Cache::Finish(std::uint32_t request, tidepool::Sequence sequence, TimePoint next_arrival) {

@@ -50,6 +50,9 @@ class Cache {
   };
   /// Asks for the leading `blocks` blocks of a request, and room for `decode_blocks` more.
   Grant Admit(std::uint32_t request, std::uint32_t blocks, std::uint32_t decode_blocks);
+  [[nodiscard]] bool two_ended() const { return tiering_.two_ended; }
+  /// Until what the links of its loads have queued is in HBM.
+  [[nodiscard]] double LoadSeconds(const Grant& grant) const;
   /// The prompt is computed and its session waits.
   tidepool::Status Finish(std::uint32_t request, tidepool::Sequence sequence,
                           TimePoint next_arrival);

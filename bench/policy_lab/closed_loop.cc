@@ -51,6 +51,7 @@ class ClosedLoopRun {
     double queue_s = 0;
     double room_s = 0;
     Cache::Grant grant;
+    TimePoint taken_until = tidepool::kNever;  // a block that it computes instead of loading it
   };
   using Event = std::pair<TimePoint, std::uint32_t>;
   using Events = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
@@ -60,6 +61,7 @@ class ClosedLoopRun {
     if (next != tidepool::kNever) next = std::max(next, cache_.now() + kEngineStep);
     if (!arrivals_.empty()) next = std::min(next, arrivals_.top().first);
     if (!completions_.empty()) next = std::min(next, completions_.top().first);
+    for (const std::uint32_t slot : loading_) next = std::min(next, running_[slot].taken_until);
     if (!releases_.empty() && next != tidepool::kNever) {
       next = std::min(next, releases_.top().time);
     }
@@ -88,6 +90,7 @@ class ClosedLoopRun {
       arrivals_.pop();
       try_head |= queue_.size() == 1;
     }
+    if (Status s = CommitTaken(); !s.ok()) return s;
     const std::uint64_t moved = cache_.manager().stats().dropped_blocks + Copies();
     cache_.manager().Poll();
     cache_.Promote();
@@ -174,6 +177,7 @@ class ClosedLoopRun {
     }
     if (loads) {
       loading_.push_back(slot);
+      TakeNext(running_[slot]);
     } else {
       Compute(slot);
     }
@@ -201,12 +205,37 @@ class ClosedLoopRun {
     for (std::size_t i = 0; i < loading_.size();) {
       const Outcome outcome = running_[loading_[i]].grant.ticket.Ready();
       if (outcome == Outcome::kPending) {
+        TakeNext(running_[loading_[i]]);
         ++i;
         continue;
       }
       if (outcome != Outcome::kOk) return absl::InternalError("a modelled load failed");
       Compute(loading_[i]);
       loading_.erase(loading_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    return absl::OkStatus();
+  }
+
+  // The prefill of a request that still loads is its own: it computes the first missing block if
+  // that ends before the loads do.
+  void TakeNext(Running& running) {
+    if (!cache_.two_ended() || running.taken_until != tidepool::kNever) return;
+    const LabRequest& r = workload_.requests[running.request];
+    const BlockCost cost(spec_.settings->prefill, workload_.block_tokens);
+    if (cache_.LoadSeconds(running.grant) < cost.Range(r.blocks, r.blocks + 1)) return;
+    const tidepool::TakenLoads taken = running.grant.sequence.TakeLoads(1);
+    if (taken.tokens == 0) return;
+    const std::uint64_t position = taken.first_token / kBlockTokens;
+    running.taken_until = cache_.now() + policy_lab::Seconds(cost.Range(position, position + 1));
+  }
+
+  Status CommitTaken() {
+    for (const std::uint32_t slot : loading_) {
+      Running& running = running_[slot];
+      if (running.taken_until > cache_.now()) continue;
+      running.taken_until = tidepool::kNever;
+      const Outcome outcome = running.grant.sequence.CommitTaken(tidepool::Fence::Done());
+      if (outcome != Outcome::kOk) return absl::InternalError("computed blocks were refused");
     }
     return absl::OkStatus();
   }

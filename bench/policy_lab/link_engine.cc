@@ -11,7 +11,7 @@ using tidepool::TierIndex;
 using tidepool::TimePoint;
 
 bool LinkEngine::Copy::operator<(const Copy& other) const {
-  return std::tie(transfer_class, deadline, order) >
+  return std::tie(transfer_class, deadline, order) <
          std::tie(other.transfer_class, other.deadline, other.order);
 }
 
@@ -35,23 +35,36 @@ double LinkEngine::SecondsFor(TierIndex from, TierIndex to, double blocks) const
 
 std::size_t LinkEngine::Submit(std::span<const CopyRequest> copies) noexcept {
   for (const CopyRequest& copy : copies) {
-    lanes_[LaneIndex(copy.from, copy.to)].waiting.push({.id = copy.id,
-                                                        .block = copy.block,
-                                                        .from = copy.from,
-                                                        .to = copy.to,
-                                                        .transfer_class = copy.transfer_class,
-                                                        .deadline = copy.deadline,
-                                                        .order = next_order_++,
-                                                        .submitted = clock_->Now()});
+    Lane& lane = lanes_[LaneIndex(copy.from, copy.to)];
+    const auto [at, added] = lane.waiting.insert({.id = copy.id,
+                                                  .block = copy.block,
+                                                  .from = copy.from,
+                                                  .to = copy.to,
+                                                  .transfer_class = copy.transfer_class,
+                                                  .deadline = copy.deadline,
+                                                  .order = next_order_++,
+                                                  .submitted = clock_->Now()});
+    waiting_[copy.id.value()] = {&lane, at};
     ++pairs_[PairIndex(copy.from, copy.to)].queued;
   }
   AdvanceAll();
   return copies.size();
 }
 
+void LinkEngine::Cancel(tidepool::TransferId id) noexcept {
+  const auto found = waiting_.find(id.value());
+  if (found == waiting_.end()) return;
+  const auto [lane, at] = found->second;
+  --pairs_[PairIndex(at->from, at->to)].queued;
+  lane->waiting.erase(at);
+  waiting_.erase(found);
+  done_.push_back({.id = id, .terminal = true, .result = tidepool::TransferResult::kCancelled});
+}
+
 void LinkEngine::StartNext(Lane& lane) {
-  lane.moving = lane.waiting.top();
-  lane.waiting.pop();
+  lane.moving = *lane.waiting.begin();
+  lane.waiting.erase(lane.waiting.begin());
+  waiting_.erase(lane.moving.id.value());
   lane.free = std::max(lane.free, lane.moving.submitted);
   if (!model_.instant) {
     const double seconds = model_.block_bytes / ModelledRate(lane.moving.from, lane.moving.to);

@@ -12,8 +12,9 @@
 
 #include <array>
 #include <cstdint>
-#include <queue>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "prefetch_watch.h"
@@ -57,7 +58,8 @@ class LinkEngine final : public tidepool::TransferEngine {
   void Poll(std::vector<tidepool::Completion>& completions) noexcept override;
   /// Never sleeps and moves no clock: time belongs to the replay.
   bool Wait(tidepool::Duration timeout) noexcept override;
-  void Cancel(tidepool::TransferId id) noexcept override { (void)id; }  // it comes too late
+  /// Ends a copy that waits; one that is being moved ends as it would have.
+  void Cancel(tidepool::TransferId id) noexcept override;
   [[nodiscard]] tidepool::TransferEstimate EstimateCost(
       tidepool::TierIndex from, tidepool::TierIndex to,
       std::uint64_t bytes) const noexcept override;
@@ -77,11 +79,11 @@ class LinkEngine final : public tidepool::TransferEngine {
     tidepool::TimePoint deadline;
     std::uint64_t order;
     tidepool::TimePoint submitted;
-    /// True if `other` goes first.
+    /// True if this one goes first.
     bool operator<(const Copy& other) const;
   };
   struct Lane {
-    std::priority_queue<Copy> waiting;
+    std::set<Copy> waiting;
     Copy moving{};  // invalid id: idle
     tidepool::TimePoint done{};
     tidepool::TimePoint free{};
@@ -121,6 +123,11 @@ class LinkEngine final : public tidepool::TransferEngine {
   std::uint64_t next_order_ = 0;
   std::array<Lane, 2 * std::size_t{tidepool::kMaxTiers}> lanes_;
   std::array<Pair, kPairs> pairs_;
+  struct Place {
+    Lane* lane;
+    std::set<Copy>::iterator at;
+  };
+  std::unordered_map<std::uint64_t, Place> waiting_;  // by id
   std::vector<tidepool::Completion> done_;
 };
 

@@ -1,11 +1,15 @@
 #include "tierings.h"
 
+#include <chrono>
+
 #include "future_policies.h"
 
 namespace policy_lab {
 namespace {
 
-Tiering MakeTide(const tidepool::TideOptions& options) {
+// Requests are admitted as they come: there is no queue during which a certain prefetch could run.
+Tiering MakeTide(tidepool::TideOptions options) {
+  options.certain_prefetch = false;
   auto tide = std::make_shared<tidepool::Tide>(options);
   return {.migrator = tide->MakePlanner(),
           .lower = [tide](tidepool::TierIndex tier) { return tide->MakePolicy(tier); },
@@ -36,12 +40,25 @@ constexpr TieringEntry kTierings[] = {
      [](const PolicyContext&) -> Tiering { return {.migrator = MakeNaiveShadow()}; }},
     {"unison", false, MakeUnison},
     {"tide", false, [](const PolicyContext&) { return MakeTide({}); }},
+    {"cake", false,
+     [](const PolicyContext&) {
+       Tiering tiering = MakeTide({});
+       tiering.two_ended = true;
+       return tiering;
+     }},
     {"oracle", true, MakeOracle},
     // TIDE with one rule off.
     {"tide_no_pool", false, [](const PolicyContext&) { return MakeTide({.clean_pool = 0}); }},
     {"tide_no_duplicates", false,
      [](const PolicyContext&) { return MakeTide({.duplicates_first = false}); }},
     {"tide_fixed", false, [](const PolicyContext&) { return MakeTide({.one_price = false}); }},
+    {"tide_no_lower_pool", false,
+     [](const PolicyContext&) { return MakeTide({.lower_clean_pool = 0}); }},
+    {"tide_lower_all", false, [](const PolicyContext&) { return MakeTide({.lower_min_hits = 0}); }},
+    {"tide_predict", false,
+     [](const PolicyContext&) { return MakeTide({.predicted_prefetch = true}); }},
+    {"tide_release_ahead", false,
+     [](const PolicyContext&) { return MakeTide({.release_ahead = std::chrono::seconds(1)}); }},
     {"tide_no_wait_refresh", false,
      [](const PolicyContext&) { return MakeTide({.refresh_on_waits = false}); }},
 };

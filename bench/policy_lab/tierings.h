@@ -21,7 +21,9 @@ struct Tiering {
   std::unique_ptr<tidepool::Migrator> migrator;
   /// Empty: as in HBM, or --lower-policy.
   std::function<std::unique_ptr<tidepool::EvictionPolicy>(tidepool::TierIndex)> lower;
-  std::shared_ptr<tidepool::Tide> tide;        ///< for its counters; null: not used
+  std::shared_ptr<tidepool::Tide> tide;  ///< for its counters; null: not used
+  /// Loads come from the back, and a prefill of its own computes from the front meanwhile.
+  bool two_ended = false;
   std::shared_ptr<PromotionQueue> promotions;  ///< null: the planner brings nothing up
 };
 struct TieringEntry {
