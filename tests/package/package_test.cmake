@@ -24,7 +24,8 @@ endfunction()
 
 set(binary_dir ${WORK_DIR}/build)
 set(configure ${CMAKE_COMMAND} --fresh -G Ninja -B ${binary_dir}
-  -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_BUILD_TYPE=Debug)
+  -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_BUILD_TYPE=Debug
+  -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DTIDEPOOL_PCH=ON)  # a build is what is tested
 set(build ${CMAKE_COMMAND} --build ${binary_dir})
 set(with_prefix -DCMAKE_PREFIX_PATH=${PREFIX})
 set(strangers ${SOURCE_DIR}/tests/package)
