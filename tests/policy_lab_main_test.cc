@@ -73,6 +73,29 @@ TEST(PolicyLabMain, RunsFlatReferences) {
   std::filesystem::remove(json);
 }
 
+TEST(PolicyLabMain, HalvesAndModelsAreShortForOtherOptions) {
+  const char* arguments[] = {"--trace",      "t",       "--halves",          "swapped",
+                             "--model",      "30b_a3b", "--prefill-ms",      "1",
+                             "--dram-times", "2",       "--capacity-blocks", "9"};
+  const auto line = ParseCommandLine(arguments);
+  ASSERT_TRUE(line.ok()) << line.status();
+  const Settings& s = line->settings;
+  EXPECT_EQ(s.part.index, 2u);
+  EXPECT_EQ(s.train_part.index, 1u);
+  ASSERT_TRUE(s.train.has_value());
+  EXPECT_EQ(s.train->path, "t");
+  EXPECT_EQ(s.block_bytes, 64 * 98304.0);
+  EXPECT_EQ(s.prefill.slope_blocks, 131);
+  EXPECT_EQ(s.prefill.c0_seconds, 1e-3);
+  EXPECT_EQ(s.DramBlocks(9), 18u);
+  const char* both[] = {"--trace",       "t", "--dram-times",      "2",
+                        "--dram-blocks", "5", "--capacity-blocks", "9"};
+  EXPECT_THAT(std::string(ParseCommandLine(both).status().message()), HasSubstr("--dram-times"));
+  const char* many[] = {"--trace",  "t",         "--trace-out",       "f", "--mode", "engine",
+                        "--policy", "lru,spear", "--capacity-blocks", "9"};
+  EXPECT_THAT(std::string(ParseCommandLine(many).status().message()), HasSubstr("--trace-out"));
+}
+
 TEST(PolicyLabMain, Helps) {
   const LabRun run = PolicyLab("--help");
   EXPECT_EQ(run.status, 0);

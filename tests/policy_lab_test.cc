@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "bench/policy_lab/experiment.h"
+#include "bench/policy_lab/link_engine.h"
 #include "bench/policy_lab/policies.h"
 #include "bench/policy_lab/refs.h"
 #include "bench/policy_lab/report.h"
 #include "bench/policy_lab/run.h"
+#include "bench/policy_lab/tierings.h"
 #include "bench/policy_lab/training.h"
 #include "examples/agent_replay/random.h"
 #include "gmock/gmock.h"
@@ -81,15 +83,18 @@ struct Lab {
     nominal = settings.mode == Mode::kNoHold ? NoHoldTimes(schedule)
                                              : ClosedLoopTimes(workload, schedule, settings);
   }
-  RunFigures Run(std::string_view policy, std::uint32_t capacity) {
+  /// `name`: a policy, or "policy@tiering".
+  RunFigures Run(std::string_view name, std::uint32_t capacity) {
+    const System system = FindSystem(name);
     const auto run = policy_lab::Run({.workload = &workload,
                                       .schedule = &schedule,
                                       .nominal = &nominal,
                                       .settings = &settings,
-                                      .policy = FindPolicy(policy),
-                                      .lower_policy = FindPolicy(policy),
+                                      .policy = system.policy,
+                                      .lower_policy = system.policy,
+                                      .tiering = system.tiering,
                                       .capacity_blocks = capacity});
-    EXPECT_TRUE(run.ok()) << policy << " at " << capacity << ": " << run.status();
+    EXPECT_TRUE(run.ok()) << name << " at " << capacity << ": " << run.status();
     return run.ok() ? *run : RunFigures{};
   }
 
@@ -227,6 +232,123 @@ TEST(PolicyLab, WhatHbmGivesUpTheTiersBelowHave) {
     EXPECT_GE(run.bytes_up[1] * 1.1, static_cast<double>(run.hits[1]) * 20e6);
     EXPECT_GT(run.transfer_s, 0);
   }
+}
+
+TEST(PolicyLab, EachTieringServesEveryRequest) {
+  Settings settings{.mode = Mode::kEngine, .dram_times = 2, .link_gbs = {1, .3}};
+  settings.scope_start = ScopeStart{StartKind::kTogether};
+  for (const std::uint32_t nvme : {0u, 300u}) {
+    settings.nvme_blocks = nvme;
+    Lab lab(RandomTrace(11), settings);
+    std::uint64_t returns = 0;
+    for (const LabRequest& r : lab.workload.requests) returns += r.turn > 0 ? 1 : 0;
+    for (const TieringEntry& entry : Tierings()) {
+      const std::string hbm = entry.needs_future ? "belady" : "spear_paper";
+      const std::string name = hbm + "@" + std::string(entry.name);
+      const RunFigures run = lab.Run(name, lab.workload.largest_request + 30);
+      EXPECT_EQ(run.requests, lab.workload.requests.size()) << name;
+      EXPECT_EQ(run.windows, returns) << name;
+      EXPECT_LE(run.windows_met, run.windows) << name;
+      EXPECT_LE(run.windows_late, run.windows) << name;
+      EXPECT_LE(run.room_s, run.queue_s) << name;
+      EXPECT_LE(run.stall_p50_s, run.stall_p99_s) << name;
+      EXPECT_LE(run.prefetches.used + run.prefetches.wasted, run.prefetches.arrived) << name;
+    }
+  }
+}
+
+/// One session of three turns: 40 blocks, 100 s, 50 blocks, 5 s, 60 blocks.
+Trace OneSession() {
+  Trace trace;
+  trace.name = "one session";
+  const std::int64_t gaps_ms[] = {-1, 100'000, 5'000};
+  for (std::uint32_t turn = 0; turn < 3; ++turn) {
+    const std::uint32_t blocks = 40 + 10 * turn;
+    trace.requests.push_back(
+        {.time_ms = 0,
+         .turn = turn,
+         .input_tokens = 64 * blocks,
+         .output_tokens = 10,
+         .gap_ms = gaps_ms[turn],
+         .busy_ms = 1000,
+         .gap_kind = turn == 0 ? agent_replay::GapKind::kFirst : agent_replay::GapKind::kTool,
+         .first_range = static_cast<std::uint32_t>(trace.ranges.size())});
+    for (std::uint64_t id = 0; id < blocks; ++id) trace.AppendBlock(id);
+  }
+  return trace;
+}
+
+TEST(PolicyLab, TheNaiveShadowCopiesWhatIsDirtyWhenAWaitBegins) {
+  Settings settings{.mode = Mode::kEngine, .dram_blocks = 200};
+  Lab lab(OneSession(), settings);
+  EXPECT_EQ(lab.Run("lru@demand", 200).bytes_down[1], 0);
+  EXPECT_EQ(lab.Run("lru@shadow", 200).bytes_down[1], 50 * settings.block_bytes);
+}
+
+TEST(PolicyLab, AReleasedWaitFreesItsBlocksAndBringsThemBack) {
+  Settings settings{.mode = Mode::kEngine, .dram_blocks = 200, .release_after_s = 20};
+  Lab lab(OneSession(), settings);
+  const RunFigures run = lab.Run("lru@shadow", 200);
+  EXPECT_NEAR(run.idle_block_s, 40 * 100 + 50 * 5, 1e-6);
+  EXPECT_NEAR(run.freed_block_s, 40 * 80, 1e-6);
+  EXPECT_EQ(run.return_blocks, 40u + 50u);
+  EXPECT_EQ(run.hits[1], 40u);  // the second wait is over before it is released
+  EXPECT_EQ(run.bytes_up[1], 40 * settings.block_bytes);
+  EXPECT_EQ(run.windows, 2u);
+  EXPECT_EQ(run.windows_met, 1u);
+
+  settings.release_after_s = 0;  // a swap at each gap, as soon as the copies are made
+  Lab always(OneSession(), settings);
+  const RunFigures swapped = always.Run("lru@shadow", 200);
+  EXPECT_EQ(swapped.hits[1], 40u + 50u);
+  EXPECT_GT(swapped.freed_block_s, run.freed_block_s);
+  EXPECT_LT(swapped.freed_block_s, run.idle_block_s);
+}
+
+TEST(PolicyLab, ReleasedWaitsFreeMostOfTheIdleMemoryForAFractionOfTheBytes) {
+  if (agent_replay::replay_files::TraceDirectory().empty()) {
+    GTEST_SKIP() << "TIDEPOOL_TRACES names no directory with traces";
+  }
+  const auto trace = agent_replay::replay_files::Load("agentic_small.ttrace");
+  ASSERT_TRUE(trace.ok()) << trace.status();
+  Settings settings{.mode = Mode::kEngine, .release_after_s = 20};
+  settings.scope_start = ScopeStart{StartKind::kPoisson, 120};
+  const std::uint32_t room = BuildWorkload(*trace, {}).value().distinct_blocks + 50'000;
+  settings.dram_blocks = room;
+  Lab lab(*trace, settings);
+  const RunFigures run = lab.Run("lru@shadow", room);
+  EXPECT_EQ(run.missed_evicted, 0u);
+  EXPECT_GE(run.freed_block_s, .9 * run.idle_block_s);
+  EXPECT_LE(run.bytes_up[1], .4 * settings.block_bytes * static_cast<double>(run.return_blocks));
+}
+
+/// Seconds until both of two copies of one second each, one way and back, have arrived.
+double SecondsForAWayAndBack(bool shared) {
+  tidepool::testing::ManualClock clock;
+  LinkModel model{.block_bytes = 1e9, .latency = tidepool::Duration(0)};
+  model.bytes_per_second.fill(1e9);
+  model.shared[1] = shared;
+  LinkEngine engine(model, &clock);
+  const std::vector<tidepool::TierBinding> tiers(3);
+  EXPECT_TRUE(engine.Attach(tiers, nullptr).ok());
+  tidepool::CopyRequest down, up;
+  down.id = tidepool::TransferId(1), down.from = 1, down.to = 2;
+  up.id = tidepool::TransferId(2), up.from = 2, up.to = 0;
+  const tidepool::TimePoint start = clock.Now();
+  engine.Submit(std::vector<tidepool::CopyRequest>{down, up});
+  std::vector<tidepool::Completion> done;
+  while (done.size() < 2) {
+    clock.Set(engine.NextDone());
+    engine.Poll(done);
+  }
+  EXPECT_EQ(engine.QueuedBytes(1, 2), 0u);
+  EXPECT_EQ(engine.MovedBytes(2, 0), 1e9);
+  return ToSeconds(clock.Now() - start);
+}
+
+TEST(PolicyLab, ASharedLinkMovesOneCopyAtATimeInBothDirectionsTogether) {
+  EXPECT_DOUBLE_EQ(SecondsForAWayAndBack(false), 1);
+  EXPECT_DOUBLE_EQ(SecondsForAWayAndBack(true), 2);
 }
 
 TEST(PolicyLab, PartsAreDisjointAndComplete) {
