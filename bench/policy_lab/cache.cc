@@ -104,7 +104,7 @@ Status Cache::Create() {
   engine_ = engine.get();
   o.engine = std::move(engine);
   o.clock = &clock_;
-  o.observer = spec_.observer;
+  o.observer = spec_.trace;
   o.recompute = ManagerCost(settings, spec_.workload->block_tokens);
   o.match_partial_tail = false;
   o.max_sequences = kMaxSequences;

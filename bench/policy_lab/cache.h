@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "examples/agent_replay/chrome_trace.h"
 #include "figures.h"
 #include "future.h"
 #include "link_engine.h"
@@ -32,7 +33,7 @@ struct RunSpec {
   const PolicyEntry* lower_policy = nullptr;  ///< of the tiers below HBM
   const TieringEntry* tiering = nullptr;      ///< null: on demand
   std::uint32_t capacity_blocks = 0;
-  tidepool::Observer* observer = nullptr;  ///< may be null
+  agent_replay::ChromeTrace* trace = nullptr;  ///< open; may be null
 };
 
 class Cache {

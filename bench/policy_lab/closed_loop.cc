@@ -52,6 +52,7 @@ class ClosedLoopRun {
     double room_s = 0;
     Cache::Grant grant;
     TimePoint taken_until = tidepool::kNever;  // a block that it computes instead of loading it
+    TimePoint loaded{};
   };
   using Event = std::pair<TimePoint, std::uint32_t>;
   using Events = std::priority_queue<Event, std::vector<Event>, std::greater<>>;
@@ -104,6 +105,7 @@ class ClosedLoopRun {
     }
     const tidepool::PoolCounts counts = cache_.manager().counts();
     meter_.Occupy(now, counts.held, counts.cached);
+    if (spec_.trace != nullptr) spec_.trace->Sample(cache_.manager(), now);
     return absl::OkStatus();
   }
 
@@ -166,8 +168,11 @@ class ClosedLoopRun {
       slot = free_.back();
       free_.pop_back();
     }
-    running_[slot] = {request, cache_.now(), ToSeconds(cache_.now() - arrived), room_s,
-                      std::move(grant)};
+    running_[slot] = {.request = request,
+                      .granted = cache_.now(),
+                      .queue_s = ToSeconds(cache_.now() - arrived),
+                      .room_s = room_s,
+                      .grant = std::move(grant)};
     const bool loads = running_[slot].grant.ticket.Ready() == Outcome::kPending;
     const LabRequest& r = workload_.requests[request];
     if (r.turn > 0) {
@@ -186,6 +191,7 @@ class ClosedLoopRun {
   // Its loads are done: what is left is computed, then the answer.
   void Compute(std::uint32_t slot) {
     Running& running = running_[slot];
+    running.loaded = cache_.now();
     const LabRequest& r = workload_.requests[running.request];
     const double prefill_s =
         meter_.Count(running.request, {.hits = running.grant.hits,
@@ -263,6 +269,7 @@ class ClosedLoopRun {
     const std::uint32_t before = std::exchange(wait.request, kNoRequest);
     if (before == kNoRequest) return;
     const LabRequest& last = workload_.requests[before];
+    if (spec_.trace != nullptr) spec_.trace->Part(r.session, "wait", wait.since, cache_.now());
     Window& window = wait.window;
     window.blocks = CommonBlocks(workload_, last, r);
     window.idle_block_s = last.blocks * ToSeconds(cache_.now() - wait.since);
@@ -302,6 +309,13 @@ class ClosedLoopRun {
     const TimePoint next = r.next == kNoRequest
                                ? tidepool::kNever
                                : cache_.now() + Milliseconds(workload_.requests[r.next].gap_ms);
+    if (spec_.trace != nullptr) {
+      const TimePoint arrived = running.granted - policy_lab::Seconds(running.queue_s);
+      spec_.trace->Part(r.session, "turn", arrived, cache_.now());
+      spec_.trace->Part(r.session, "queue", arrived, running.granted);
+      spec_.trace->Part(r.session, "load", running.granted, running.loaded);
+      spec_.trace->Part(r.session, "compute", running.loaded, cache_.now());
+    }
     BeginWait(running.request);
     return cache_.Finish(running.request, std::move(running.grant.sequence), next);
   }

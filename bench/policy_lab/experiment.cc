@@ -268,7 +268,14 @@ class Experiment {
     const std::size_t seed = index / policies / capacities;
     const World& world = worlds_[seed];
     const std::uint32_t capacity = world.capacities[index / policies % capacities];
-    StatusOr<RunFigures> run = policy_lab::Run(SpecOf(world, FindSystem(policy), capacity));
+    RunSpec spec = SpecOf(world, FindSystem(policy), capacity);
+    agent_replay::ChromeTrace trace;
+    if (!settings_.trace_out_path.empty()) {
+      if (Status s = trace.Open(settings_.trace_out_path); !s.ok()) return s;
+      spec.trace = &trace;
+    }
+    StatusOr<RunFigures> run = policy_lab::Run(spec);
+    if (Status s = trace.Close(); !s.ok()) return s;
     if (!run.ok()) {
       return Status(run.status().code(), policy + " at " + std::to_string(capacity) +
                                              " blocks: " + std::string(run.status().message()));

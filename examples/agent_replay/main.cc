@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 
+#include "chrome_trace.h"
 #include "generator.h"
 #include "options.h"
 #include "replay.h"
@@ -86,6 +87,14 @@ int Main(const CommandLine& command_line) {
   if (!options.ok()) return Fail(kBadInput, options.status());
   const TierFile tier_file(command_line);
   options->nvme_path = tier_file.path();
+  ChromeTrace chrome_trace;
+  if (!command_line.trace_out_path.empty()) {
+    const std::uint64_t limit = std::uint64_t{command_line.trace_out_mib} << 20;
+    if (const Status s = chrome_trace.Open(command_line.trace_out_path, limit); !s.ok()) {
+      return Fail(kBadInput, s);
+    }
+    options->trace = &chrome_trace;
+  }
 
   const Schedule schedule = MakeSchedule(*trace, command_line.seed, command_line.start_gap_s);
   const Subject subject{
@@ -97,6 +106,7 @@ int Main(const CommandLine& command_line) {
     result = RunReplay(*trace, schedule, *options, [&bar](const Progress& p) { bar.Show(p); });
   }
   if (!result.ok()) return Fail(ExitCode(result.status()), result.status());
+  if (const Status s = chrome_trace.Close(); !s.ok()) return Fail(kBadInput, s);
   if (!command_line.quiet) std::fputs(Table(*result).c_str(), stdout);
   if (!command_line.json_path.empty()) {
     if (const Status s = WriteFile(command_line.json_path, Json(subject, *result)); !s.ok()) {

@@ -43,6 +43,8 @@ how
   --lockstep           one turn at a time, all transfers drained in between
   --verify yes|no      write and compare payloads (yes)
   --json FILE          all results for machines
+  --trace-out FILE     copies, turns, waits and occupancy over time, for ui.perfetto.dev
+  --trace-out-mib N    what is left out of it beyond that size (200)
   --quiet              no progress bar, no table
   --help
 
@@ -118,6 +120,12 @@ const Option kOptions[] = {
     {"--write-trace", true,
      [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.write_trace_path); }},
     {"--json", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.json_path); }},
+    {"--trace-out", true,
+     [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.trace_out_path); }},
+    {"--trace-out-mib", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       return Assign(ParseNumber<std::uint32_t>(n, v, 1, 65'536), c.trace_out_mib);
+     }},
     {"--nvme-path", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.nvme_path); }},
     {"--preset", true,
      [](Sv n, Sv v, CommandLine& c) {

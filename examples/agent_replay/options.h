@@ -25,9 +25,11 @@ struct SizeSpec {
 struct CommandLine {
   bool help = false;
   bool quiet = false;
-  std::string trace_path;         ///< empty: the generator
-  std::string write_trace_path;   ///< empty: not written
-  std::string json_path;          ///< empty: not written
+  std::string trace_path;        ///< empty: the generator
+  std::string write_trace_path;  ///< empty: not written
+  std::string json_path;         ///< empty: not written
+  std::string trace_out_path;    ///< empty: not written
+  std::uint32_t trace_out_mib = 200;
   std::string preset = "coding";  ///< of the generator
   double between_sd = 0;          ///< of the preset autonomous
   std::uint32_t sessions = 20;    ///< of the generator

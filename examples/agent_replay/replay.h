@@ -28,6 +28,8 @@
 
 namespace agent_replay {
 
+class ChromeTrace;
+
 inline constexpr std::size_t kTiers = 3;
 inline constexpr std::array<const char*, kTiers> kTierNames = {"hbm", "dram", "nvme"};
 
@@ -46,6 +48,7 @@ struct ReplayOptions {
   Pace pace = Pace::kOverlapping;
   Verification verification = Verification::kOn;
   std::uint64_t payload_seed = 1;
+  ChromeTrace* trace = nullptr;  ///< open; copies, turns and waits are written to it; may be null
 };
 
 struct TierResult {

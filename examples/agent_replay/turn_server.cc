@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "chrome_trace.h"
 #include "random.h"
 #ifdef TIDEPOOL_HAVE_URING
 #include "tidepool/transfer/uring_file_io.h"
@@ -134,6 +135,7 @@ Status TurnServer::Create() {
   result_.transfers = "host memory only";
   if (tier_of_.size() > 1) result_.transfers = o.engine->Describe();
   o.clock = &clock_;
+  o.observer = options_.trace;
   o.demand_ttl = kForever;
   o.load_deadline = kForever;
   o.max_sequences = kMaxSequences;
@@ -146,11 +148,39 @@ Status TurnServer::Create() {
   return absl::OkStatus();
 }
 
+void TurnServer::Poll() {
+  manager_->Poll();
+  if (options_.trace != nullptr) options_.trace->Sample(*manager_, clock_.Now());
+}
+
+// --- The trace. ---
+
+void TurnServer::TraceWait(std::uint32_t request, const Session& session) {
+  if (options_.trace == nullptr || !session.returns) return;
+  const GapKind kind = trace_.requests[request].gap_kind;
+  const char* name = kind == GapKind::kTool   ? "wait: tool"
+                     : kind == GapKind::kUser ? "wait: user"
+                                              : "wait";
+  options_.trace->Part(schedule_.session[request], name, session.ended, clock_.Now());
+}
+
+void TurnServer::TraceTurn(std::uint32_t request, const Session& session) {
+  if (options_.trace == nullptr) return;
+  const std::uint32_t track = schedule_.session[request];
+  options_.trace->Part(track, "turn", session.begun, session.ended);
+  options_.trace->Part(track, "queue", session.begun, session.placed);
+  options_.trace->Part(track, "load", session.placed, session.started);
+  options_.trace->Part(track, "compute", session.started, session.ended);
+  options_.trace->Sample(*manager_, clock_.Now());
+}
+
 // --- Room. ---
 
 void TurnServer::Begin(std::uint32_t index) {
   Session& session = SessionOf(index);
   const Request& request = trace_.requests[index];
+  TraceWait(index, session);
+  session.begun = clock_.Now();
   const std::uint32_t blocks = std::min(request.blocks, max_blocks_);
   if (session.stage == Stage::kPaused) {
     --paused_;
@@ -201,7 +231,10 @@ StatusOr<bool> TurnServer::Place(std::uint32_t request) {
   BuildPrompt(session);
   for (int idle_rounds = 0; idle_rounds < kIdleRounds;) {
     const Outcome outcome = TryPlace(session);
-    if (outcome == Outcome::kOk) return true;
+    if (outcome == Outcome::kOk) {
+      session.placed = clock_.Now();
+      return true;
+    }
     if (outcome != Outcome::kBusy) {
       return RequestError(request, "its " + std::to_string(session.blocks) +
                                        " blocks were refused: " + Name(outcome));
@@ -343,6 +376,7 @@ StatusOr<bool> TurnServer::Start(std::uint32_t request) {
     return false;
   }
   if (outcome != Outcome::kOk) return RequestError(request, "could not commit: " + Name(outcome));
+  session.started = clock_.Now();
   if (Verifies()) {
     result_.verified_blocks += session.hit_blocks;
     result_.mismatches += bad_positions_.size();
@@ -437,6 +471,9 @@ Status TurnServer::End(std::uint32_t request) {
       session.stage = Stage::kNone;
     }
   }
+  session.ended = clock_.Now();
+  session.returns = true;
+  TraceTurn(request, session);
   if (next == kNoRequest) manager_->CompleteSession(schedule_.session[request]);
   metadata_ns_.push_back(session.cpu_ns);
   ++result_.requests;

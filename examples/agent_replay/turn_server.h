@@ -52,7 +52,7 @@ class TurnServer {
   tidepool::Status End(std::uint32_t request);
 
   void SetTime(std::int64_t ms) { clock_.Set(ms); }
-  void Poll() { manager_->Poll(); }
+  void Poll();
   /// Waits until no transfer is in flight.
   tidepool::Status Drain();
   /// Counters so far; sums that come from the manager are filled in by Summarize.
@@ -82,6 +82,8 @@ class TurnServer {
     int failed_loads = 0;
     bool stalled = false;
     bool resumed = false;
+    bool returns = false;  // has ended a turn before
+    tidepool::TimePoint begun{}, placed{}, started{}, ended{};
   };
 
   Session& SessionOf(std::uint32_t request) { return sessions_[schedule_.session[request]]; }
@@ -92,6 +94,8 @@ class TurnServer {
   [[nodiscard]] std::uint64_t Activity() const;
   bool DrainByRounds();
   [[nodiscard]] std::uint64_t QueuedBytes() const;
+  void TraceWait(std::uint32_t request, const Session& session);
+  void TraceTurn(std::uint32_t request, const Session& session);
 
   tidepool::Outcome TryPlace(Session& session);
   tidepool::Outcome AdmitTurn(Session& session);
