@@ -135,7 +135,7 @@ Status TurnServer::Create() {
   if (tier_of_.size() > 1) result_.transfers = o.engine->Describe();
   o.clock = &clock_;
   o.demand_ttl = kForever;
-  o.load_deadline = kForever;
+  o.load_ttl = kForever;
   o.max_sequences = kMaxSequences;
   o.max_sequence_blocks = max_blocks_ + 1;
   StatusOr<std::unique_ptr<tidepool::KvCacheManager>> manager =

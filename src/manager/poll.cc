@@ -69,6 +69,14 @@ void ManagerCore::GrantClean(std::span<const BlockId> ends, CleanSearch& few) {
 
 void ManagerCore::ServeDemands() {
   lower_short_.fill(0);
+  for (const Demand& d : demands_) {
+    if (d.granted < d.need) oldest_demand_ = std::min(oldest_demand_, d.since);
+  }
+  ServeWaiting();
+  oldest_demand_ = kNever;
+}
+
+void ManagerCore::ServeWaiting() {
   MarkAwaited();
   GrantClean(awaited_ends_, few_awaited_);
   PlanCopies();
@@ -105,8 +113,7 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
   std::uint32_t room = AcquireLower(below, wanted);
   for (const PlannedCopy& copy : plan) {
     const bool fits = room != 0 && copy.from == tier && copy.to == below &&
-                      pool_->pins(copy.block) == 0 &&
-                      StartCopyDown(copy.block, tier, copy.transfer_class, copy.release);
+                      pool_->pins(copy.block) == 0 && StartCopyDown(copy);
     if (fits) {
       --room;
       --wanted;

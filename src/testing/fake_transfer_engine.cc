@@ -226,6 +226,15 @@ void FakeTransferEngine::Cancel(TransferId id) noexcept {
   End(static_cast<std::size_t>(copy - in_flight_.data()), TransferResult::kCancelled);
 }
 
+void FakeTransferEngine::Withdraw(TransferId id) noexcept {
+  const Copy* copy = Find(id);
+  if (copy != nullptr && copy->layers_done > 0) {
+    cancelled_.push_back(id);
+    return;
+  }
+  Cancel(id);
+}
+
 void FakeTransferEngine::OnSlotFreed(TierIndex tier, SlotId slot) noexcept {
   for (const Copy& copy : in_flight_) {
     const CopyRequest& request = copy.request;

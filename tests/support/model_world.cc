@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kCellBytes = 8;  // one token of one layer
 constexpr std::uint64_t kDigestSeed = 7;
-constexpr Duration kLoadDeadline = std::chrono::seconds(20);
+constexpr Duration kLoadTtl = std::chrono::seconds(20);
 
 constexpr std::array<std::string_view, kModelOpKinds> kOpNames = {
     "admit", "append",  "step",          "truncate",      "fork",          "drop_leading",
@@ -97,7 +97,7 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   options.match_partial_tail = config.partial_tail;
   options.reserve_null_slot = config.null_slot;
   options.event_log_capacity = config.event_capacity;
-  options.load_deadline = kLoadDeadline;
+  options.load_ttl = kLoadTtl;
   if (config.recompute) options.recompute = {.c0_seconds = 1e-6, .c1_seconds_per_token = 1e-6};
   auto engine = std::make_unique<FakeTransferEngine>(
       FakeEngineOptions{.automatic = true, .faults = config.faults, .seed = seed});

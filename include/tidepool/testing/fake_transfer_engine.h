@@ -85,7 +85,7 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
 
   /// Copies that have no terminal completion yet, in the order they were submitted.
   [[nodiscard]] std::vector<CopyRequest> InFlight() const;
-  /// Every copy accepted and every cancel asked for since ClearRecords, in order.
+  /// Every copy accepted and every cancel or withdrawal asked for since ClearRecords, in order.
   [[nodiscard]] const std::vector<CopyRequest>& submitted() const { return submitted_; }
   [[nodiscard]] const std::vector<TransferId>& cancelled() const { return cancelled_; }
   void ClearRecords();
@@ -104,6 +104,8 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
   /// something is due. Modelled: moves the clock, by at most `timeout`.
   bool Wait(Duration timeout) noexcept override;
   void Cancel(TransferId id) noexcept override;
+  /// As Cancel, except that a copy which has reported progress goes on.
+  void Withdraw(TransferId id) noexcept override;
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override;
   [[nodiscard]] TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                               std::uint64_t bytes) const noexcept override;
