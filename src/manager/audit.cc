@@ -122,6 +122,7 @@ Status ManagerCore::Audit() const {
   for (const Transfer& t : transfers_) {
     if (!t.active) continue;
     ++active;
+    if (t.detached) continue;  // from its block, which may be gone
     ++pins[t.block.block.value()];
     if (t.release) ++leaving[t.from];
     if (t.withdrawable) {

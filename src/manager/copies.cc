@@ -49,7 +49,7 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   const SlotId slot = pool_->DetachSlot(block, tier, quarantine);
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {
-    engine_->OnSlotFreed(tier, slot);
+    if (!quarantine) engine_->OnSlotFreed(tier, slot);
   } else if (!device_zeros_.empty()) {  // the slot has a new life
     std::erase_if(device_zeros_, [slot](const QueuedZero& zero) { return zero.slot == slot; });
   }

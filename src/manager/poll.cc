@@ -112,7 +112,9 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
   auto wanted = static_cast<std::uint32_t>(plan.size());
   std::uint32_t room = AcquireLower(below, wanted);
   for (const PlannedCopy& copy : plan) {
+    // Making room may have dropped a block that was only looked at.
     const bool fits = room != 0 && copy.from == tier && copy.to == below &&
+                      pool_->copy(copy.block, tier) == CopyState::kValid &&
                       pool_->pins(copy.block) == 0 && StartCopyDown(copy);
     if (fits) {
       --room;

@@ -164,6 +164,7 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     if (t.to != kHbmTier) engine_->OnSlotFreed(t.to, t.destination);
     if (t.detached) {
       pool_->ReturnQuarantined(t.from, {&t.source, 1});
+      if (t.from != kHbmTier) engine_->OnSlotFreed(t.from, t.source);
       return;
     }
     pool_->Unpin(t.block.block);
@@ -277,6 +278,7 @@ void ManagerCore::EndTransfer(std::uint32_t index) {
 // The destination's bytes are undefined: waiters are cut back, and the source is given up when it
 // is to blame.
 void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
+  const BlockRef ref = pool_->ref(b);
   const std::vector<std::uint32_t> waiting = loading_;
   for (const std::uint32_t i : waiting) {
     SequenceData& seq = *sequences_[i];
@@ -284,6 +286,7 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
     const auto at = std::find(seq.blocks.begin(), seq.blocks.end(), b);
     if (at != seq.blocks.end()) CutBack(seq, static_cast<std::uint32_t>(at - seq.blocks.begin()));
   }
+  if (!pool_->alive(ref)) return;  // a private block went with its last sequence
   if (pool_->copy(b, kHbmTier) == CopyState::kWriting) DetachCopy(b, kHbmTier);
   if (!drop_source) return;
   const bool last = pool_->valid_mask(b) == (1u << source);

@@ -340,7 +340,10 @@ void FakeTransferEngine::Plan(Copy& copy) {
   copy.due_poll = polls_ + 1;
   if (!options_.automatic) return;
   const FakeFaults& faults = options_.faults;
-  if (Chance(faults.fail)) copy.planned = TransferResult::kFailed;
+  const std::uint32_t tiers = (1u << copy.request.from) | (1u << copy.request.to);
+  if (Chance(faults.fail) || (tiers & faults.dead_tiers) != 0) {
+    copy.planned = TransferResult::kFailed;
+  }
   if (Chance(faults.time_out)) copy.planned = TransferResult::kTimedOut;
   if (Chance(faults.delay)) copy.due_poll += DelayPolls();
   copy.repeat = Chance(faults.duplicate);

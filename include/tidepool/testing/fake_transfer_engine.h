@@ -38,6 +38,7 @@ struct FakeFaults {
   double refuse = 0;         ///< Submit accepts only a part
   double finish_anyway = 0;  ///< Cancel comes too late: ends as it would have
   std::uint32_t max_delay_polls = 8;
+  std::uint32_t dead_tiers = 0;  ///< bit per tier: copies into and out of it fail
 };
 
 struct FakeEngineOptions {
