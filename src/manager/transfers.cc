@@ -292,7 +292,9 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
   const bool last = pool_->valid_mask(b) == (1u << source);
   LogEvent(EventKind::kRemoved, b, source, EvictReason::kFailed, last);
   policies_[source]->OnEvicted({&b, 1}, EvictReason::kFailed);
-  DetachCopy(b, source, DetachCopiesFrom(b, source));
+  const bool waits = DetachCopiesFrom(b, source);
+  if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, source);  // a copy down has just ended
+  DetachCopy(b, source, waits);
   ++stats_.evicted[source];
   if (!last) {
     if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
