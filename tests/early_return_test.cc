@@ -204,9 +204,7 @@ int ForEachCase(Run run) {
   return cases;
 }
 
-TEST(EarlyReturn, AtEveryPointOfACleanPoolsPlan) {
-  EXPECT_GT(ForEachCase(RunCleanPoolCase), 1000);
-}
+TEST(EarlyReturn, AtEveryPointOfACleanPoolsPlan) { EXPECT_GT(ForEachCase(RunCleanPoolCase), 1000); }
 
 // The same where another request waits for the session's slots: its copies down are to free them.
 void RunDemandCase(const Case& c) {
@@ -279,9 +277,8 @@ TEST(EarlyReturn, AtEveryPointOfAWriteBackThatARequestWaitsFor) {
 
 TEST(EarlyReturn, NothingIsWithdrawnWithTheSwitchOff) {
   for (const bool on : {true, false}) {
-    ScenarioFixture s({.hbm = 8,
-                       .dram = 8,
-                       .adjust = UsingTide({.clean_pool = 0.5, .withdraw_on_return = on})});
+    ScenarioFixture s(
+        {.hbm = 8, .dram = 8, .adjust = UsingTide({.clean_pool = 0.5, .withdraw_on_return = on})});
     s.Cache(Text(1, 12), {.session = 1});
     s.SetTime(s.clock().Now() + seconds(2));
     s.Poll();
@@ -291,10 +288,8 @@ TEST(EarlyReturn, NothingIsWithdrawnWithTheSwitchOff) {
 }
 
 TEST(EarlyReturn, WhatTheEngineAskedForStays) {
-  ScenarioFixture s({.hbm = 8,
-                     .dram = 8,
-                     .engine = {.accept_limit = 1},
-                     .adjust = UsingTide({.clean_pool = 0})});
+  ScenarioFixture s(
+      {.hbm = 8, .dram = 8, .engine = {.accept_limit = 1}, .adjust = UsingTide({.clean_pool = 0})});
   s.Cache(Text(1, 12), {.session = 1});
   EXPECT_EQ(s.Offload(Text(1, 12)).accepted, 3u);
   EXPECT_EQ(s.Allocate("A", Text(1, 13), {.session = 1}), kOk);
@@ -357,10 +352,8 @@ class ChunkWorld {
     options.tiers.back().path = "kept in memory";
     options.clock = &clock_;
     UsingTide({.clean_pool = 0.5})(options);
-    auto engine = std::make_unique<ChunkEngine>(ChunkEngineOptions{.clock = &clock_,
-                                                                   .bytes_per_second = 1e9,
-                                                                   .max_chunk_bytes = kLayerBytes,
-                                                                   .depth = depth});
+    auto engine = std::make_unique<ChunkEngine>(ChunkEngineOptions{
+        .clock = &clock_, .bytes_per_second = 1e9, .max_chunk_bytes = kLayerBytes, .depth = depth});
     engine_ = engine.get();
     options.engine = std::move(engine);
     manager_ = *KvCacheManager::Create(std::move(options));

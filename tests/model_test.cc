@@ -242,12 +242,11 @@ void Print(const std::string& name, const ModelTally& tally) {
             << tally.hit_tokens << ", loads " << s.loads << " (ready " << tally.loads_ready
             << ", failed " << tally.loads_failed << ", joined " << s.loads_joined << ", timed out "
             << s.loads_timed_out << "), offloads " << s.offloads << " (failed " << s.offloads_failed
-            << ", refused " << s.offloads_refused << ", rescued " << s.rescued << ", withdrawn " << s.withdrawn
-            << "), evicted "
-            << s.evicted[0] << '/' << s.evicted[1] << '/' << s.evicted[2] << ", dirty "
-            << s.dropped_dirty << ", copies " << s.cow_copies << ", zeroed " << s.zeroed_slots
-            << ", duplicates " << s.duplicate_blocks << ", late " << s.late_completions
-            << ", cells " << tally.verified_cells << '\n';
+            << ", refused " << s.offloads_refused << ", rescued " << s.rescued << ", withdrawn "
+            << s.withdrawn << "), evicted " << s.evicted[0] << '/' << s.evicted[1] << '/'
+            << s.evicted[2] << ", dirty " << s.dropped_dirty << ", copies " << s.cow_copies
+            << ", zeroed " << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
+            << s.late_completions << ", cells " << tally.verified_cells << '\n';
 }
 
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};

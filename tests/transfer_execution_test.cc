@@ -98,9 +98,10 @@ struct WaitTally {
   std::uint64_t longest_wait_bytes = 0;
 };
 
-/// Walks a record of one engine and fails the test where a demand load waits for more than design.md
-/// section 9 allows: what was in flight in its direction when it came, which is at most one chunk if
-/// another demand load was there already and bandwidth x 2 ms otherwise; nothing that came later.
+/// Walks a record of one engine and fails the test where a demand load waits for more than
+/// design.md section 9 allows: what was in flight in its direction when it came, which is at most
+/// one chunk if another demand load was there already and bandwidth x 2 ms otherwise; nothing that
+/// came later.
 class WaitChecker {
  public:
   explicit WaitChecker(const WaitBounds& bounds)
@@ -214,8 +215,7 @@ TEST(TransferExecution, ADemandLoadWaitsForNoMoreBackgroundThanIsAllowed) {
         const std::uint64_t slot_bytes = seed % 2 == 0 ? 10'000'000 : 700'000;
         Links links(slot_bytes, 10, {.bytes_per_second = rate, .depth = depth});
         RunRandomCopies(links, seed);
-        const WaitTally tally =
-            WaitChecker({rate, links->plan().count()}).Check(links->events());
+        const WaitTally tally = WaitChecker({rate, links->plan().count()}).Check(links->events());
         if (HasFailure()) return;
         EXPECT_EQ(links->QueuedBytes(kDram, kHbmTier), 0u);
         all.demand_loads += tally.demand_loads;
@@ -322,8 +322,8 @@ TEST(TransferExecution, TenantsTakeTurnsByBytes) {
   std::map<std::uint64_t, std::uint32_t> tenant_of;
   const auto submit = [&](std::uint32_t tenant, int n) {
     for (int i = 0; i < n; ++i) {
-      const TransferId id = links.Submit(
-          links.Request(kHbmTier, kDram, TransferClass::kShadowCopy, kNever, tenant));
+      const TransferId id =
+          links.Submit(links.Request(kHbmTier, kDram, TransferClass::kShadowCopy, kNever, tenant));
       tenant_of[id.value()] = tenant;
     }
   };
@@ -394,10 +394,8 @@ class Managed {
     options.tiers = {{.kind = TierKind::kHbm, .slots = slots},
                      {.kind = TierKind::kDram, .slots = 4 * slots}};
     options.clock = &clock_;
-    auto engine = std::make_unique<ChunkEngine>(ChunkEngineOptions{.clock = &clock_,
-                                                                   .bytes_per_second = 1e9,
-                                                                   .max_queued = max_queued,
-                                                                   .move_bytes = false});
+    auto engine = std::make_unique<ChunkEngine>(ChunkEngineOptions{
+        .clock = &clock_, .bytes_per_second = 1e9, .max_queued = max_queued, .move_bytes = false});
     engine_ = engine.get();
     options.engine = std::move(engine);
     manager_ = *KvCacheManager::Create(std::move(options));
@@ -478,8 +476,8 @@ TEST(TransferExecution, AnAdmissionsLoadsGoPastWhatTheEngineRefuses) {
   EXPECT_GT(tally.behind_background, 100u);
 }
 
-// The engine's queue of one direction is full: the other directions' copies go on, what waits counts
-// as queued, and all of it moves in the end.
+// The engine's queue of one direction is full: the other directions' copies go on, what waits
+// counts as queued, and all of it moves in the end.
 TEST(TransferExecution, AFullDirectionHoldsUpNoOther) {
   Managed m(64, 4);
   m.Cache(Managed::Text(1, 20), 1);
@@ -533,8 +531,8 @@ TEST(TransferExecution, WhatTheEngineRefusedGoesInOrderOfUrgency) {
     Admission admission = manager->Admit({.session = SessionId(s), .tokens = tokens});
     ASSERT_TRUE(admission.granted());
     ASSERT_EQ(admission.sequence.Commit(8, Fence::Done()), Outcome::kOk);
-    ASSERT_EQ(admission.sequence.Finish(
-                  Fence::Done(), {.wait = WaitClass::kTool, .expected_return = back[s]}),
+    ASSERT_EQ(admission.sequence.Finish(Fence::Done(),
+                                        {.wait = WaitClass::kTool, .expected_return = back[s]}),
               Outcome::kOk);
     std::vector<BlockId> blocks;
     manager->Lookup(tokens, NamespaceId(0), blocks);

@@ -129,8 +129,8 @@ Status ManagerCore::Audit() const {
       ++withdrawable;
       const auto it = withdrawable_.find(t.block.block.value());
       if (it == withdrawable_.end() || &transfers_[it->second] != &t) {
-        return absl::InternalError(StrCat("block ", t.block.block.value(),
-                                          " is not listed with its withdrawable copy"));
+        return absl::InternalError(
+            StrCat("block ", t.block.block.value(), " is not listed with its withdrawable copy"));
       }
     }
     if (pool_->generation(t.block.block) != t.block.generation) {

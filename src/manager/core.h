@@ -604,7 +604,7 @@ class ManagerCore {
   std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
   TimePoint next_expiry_ = kNever;
   TimePoint oldest_demand_ = kNever;  // while demands are served: when the first began to wait
-  std::uint32_t shrinking_ = 0;  // bit per tier
+  std::uint32_t shrinking_ = 0;       // bit per tier
 
   struct QueuedCopy {
     BlockId source;

@@ -72,9 +72,8 @@ class SubmitQueue {
   };
   // A handful of directions is ever used.
   Lane& LaneOf(Direction direction) {
-    const auto it = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-      return lane.direction == direction;
-    });
+    const auto it = std::find_if(lanes_.begin(), lanes_.end(),
+                                 [&](const Lane& lane) { return lane.direction == direction; });
     if (it != lanes_.end()) return *it;
     lanes_.push_back({.direction = direction, .entries = {}});
     return lanes_.back();

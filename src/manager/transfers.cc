@@ -76,8 +76,8 @@ bool ManagerCore::StartCopyDown(const PlannedCopy& copy) {
   return true;
 }
 
-// A copy that a demand waits for should be done as soon as the demand came; one ahead of need, before
-// the session that has the strongest claim on its block comes back.
+// A copy that a demand waits for should be done as soon as the demand came; one ahead of need,
+// before the session that has the strongest claim on its block comes back.
 TimePoint ManagerCore::DeadlineOf(const PlannedCopy& copy) const noexcept {
   if (copy.release) return oldest_demand_;
   const std::uint32_t session = index_->StrongestClaim(copy.block);
@@ -569,9 +569,8 @@ KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens
   for (const BlockId b : match.blocks) {
     const bool below = (pool_->valid_mask(b) & ~1u) != 0 || (pool_->writing_mask(b) & ~1u) != 0;
     if (!refused && !below) {
-      refused =
-          AcquireLower(1, 1) == 0 ||
-          !StartCopyDown({.block = b, .to = 1, .transfer_class = TransferClass::kShadowCopy});
+      refused = AcquireLower(1, 1) == 0 ||
+                !StartCopyDown({.block = b, .to = 1, .transfer_class = TransferClass::kShadowCopy});
     }
     ++(refused ? result.refused : result.accepted);
   }

@@ -96,12 +96,11 @@ class TidePlanner final : public Migrator {
         continue;
       }
       --left;
-      plan.push_back(
-          {.block = b,
-           .from = kHbmTier,
-           .to = 1,
-           .transfer_class = TransferClass::kShadowCopy,
-           .withdraw_on_return = options.withdraw_on_return});
+      plan.push_back({.block = b,
+                      .from = kHbmTier,
+                      .to = 1,
+                      .transfer_class = TransferClass::kShadowCopy,
+                      .withdraw_on_return = options.withdraw_on_return});
       ++state_->counters.pool_copies;
     }
     state_->counters.held_back += held_back ? 1 : 0;

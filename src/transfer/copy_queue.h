@@ -117,7 +117,7 @@ class CopyQueue {
     bool operator()(const Copy* a, const Copy* b) const;
   };
   struct Turns {
-    std::uint64_t now = 0;  // start tag of what was handed out last
+    std::uint64_t now = 0;                                  // start tag of what was handed out last
     absl::flat_hash_map<std::uint32_t, std::uint64_t> end;  // of each tenant's last copy
   };
   struct Direction {

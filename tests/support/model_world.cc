@@ -17,12 +17,12 @@ constexpr std::uint64_t kDigestSeed = 7;
 constexpr Duration kLoadTtl = std::chrono::seconds(20);
 
 constexpr std::array<std::string_view, kModelOpKinds> kOpNames = {
-    "admit", "append",  "step",          "truncate",      "fork",          "drop_leading",
-    "pause", "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
-    "probe", "evict",   "offload",       "onboard",       "complete_step", "run_device",
-    "poll",  "clock",   "advance_epoch", "namespace",     "clear",         "resize",
-    "quota", "signals", "plan_reclaim",  "cancel_demand", "misuse",
-    "arrive",  "tier_fault"};
+    "admit",     "append",  "step",          "truncate",      "fork",          "drop_leading",
+    "pause",     "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
+    "probe",     "evict",   "offload",       "onboard",       "complete_step", "run_device",
+    "poll",      "clock",   "advance_epoch", "namespace",     "clear",         "resize",
+    "quota",     "signals", "plan_reclaim",  "cancel_demand", "misuse",        "arrive",
+    "tier_fault"};
 
 std::uint32_t Hash(std::uint32_t a, std::uint32_t b) {
   std::uint64_t x = (std::uint64_t{a} << 32 | b) + 0x9e3779b97f4a7c15u;
@@ -100,11 +100,11 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   options.event_log_capacity = config.event_capacity;
   options.load_ttl = kLoadTtl;
   if (config.recompute) options.recompute = {.c0_seconds = 1e-6, .c1_seconds_per_token = 1e-6};
-  auto engine = std::make_unique<FakeTransferEngine>(
-      FakeEngineOptions{.automatic = true,
-                        .faults = config.faults,
-                        .seed = seed,
-                        .accept_limit = config.accept_limit});
+  auto engine =
+      std::make_unique<FakeTransferEngine>(FakeEngineOptions{.automatic = true,
+                                                             .faults = config.faults,
+                                                             .seed = seed,
+                                                             .accept_limit = config.accept_limit});
   engine_ = engine.get();
   options.engine = std::move(engine);
   auto manager = KvCacheManager::Create(std::move(options));
@@ -284,12 +284,12 @@ void ModelWorld::CheckRefused(const State& before, const char* what) {
   }
   Expect(after.counts.held == before.counts.held,
          std::string(what) + ": refused, but holds changed");
-  Expect(after.sizes.sequences == before.sizes.sequences &&
-             after.sizes.sessions == before.sizes.sessions &&
-             after.sizes.transfers + (after.withdrawn - before.withdrawn) ==
-                 before.sizes.transfers &&
-             after.sizes.device_work == before.sizes.device_work,
-         std::string(what) + ": refused, but a table grew");
+  Expect(
+      after.sizes.sequences == before.sizes.sequences &&
+          after.sizes.sessions == before.sizes.sessions &&
+          after.sizes.transfers + (after.withdrawn - before.withdrawn) == before.sizes.transfers &&
+          after.sizes.device_work == before.sizes.device_work,
+      std::string(what) + ": refused, but a table grew");
 }
 
 // --- Bytes. ---------------------------------------------------------------------------------

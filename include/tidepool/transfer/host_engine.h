@@ -19,7 +19,7 @@ struct HostEngineOptions {
   bool checksums = true;            ///< XXH3-64 of each payload below DRAM, verified on load
   /// Per direction, demand loads and all others apart; Submit refuses beyond.
   std::uint32_t max_queued_copies = 4096;
-  const Clock* clock = nullptr;            ///< null = Clock::Steady()
+  const Clock* clock = nullptr;  ///< null = Clock::Steady()
 };
 
 TIDEPOOL_EXPORT std::unique_ptr<TransferEngine> MakeHostEngine(HostEngineOptions options = {});
