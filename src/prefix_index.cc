@@ -68,6 +68,9 @@ void PrefixIndex::Touch(BlockId deepest, std::uint64_t tick) noexcept {
 }
 
 std::uint32_t PrefixIndex::Claims(BlockId block) const noexcept { return impl_->Claims(block); }
+std::uint32_t PrefixIndex::StrongestClaim(BlockId block) const noexcept {
+  return impl_->StrongestClaimAt(block);
+}
 bool PrefixIndex::IsOnlyChild(BlockId block, TierIndex tier) const noexcept {
   return impl_->IsOnlyChild(block, tier);
 }

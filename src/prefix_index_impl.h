@@ -328,6 +328,7 @@ struct PrefixIndex::Impl {
   void UnmarkChosen(BlockId block) noexcept;
   void Touch(BlockId deepest, std::uint64_t tick) noexcept;
   [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
+  [[nodiscard]] std::uint32_t StrongestClaimAt(BlockId block) const noexcept;
   [[nodiscard]] bool IsOnlyChild(BlockId block, TierIndex tier) const noexcept;
   void AppendUpwards(BlockId block, std::uint32_t count, std::vector<BlockId>& out) const;
   void AppendPathBelow(std::uint32_t n, std::uint32_t top, std::vector<BlockId>& out) const;

@@ -145,10 +145,10 @@ void PrefixIndex::Impl::HandClaimsUp(std::uint32_t n) {
 void PrefixIndex::Impl::Recover(std::uint32_t n, std::size_t from, std::size_t to,
                                 std::vector<BlockId>* changed) {
   Node& node = nodes[n];
-  const Priority before = StrongestClaim(node);
+  const Priority before = internal::StrongestClaim(node);
   if (from < kPriorityCount) --node.coverage[from];
   if (to < kPriorityCount) ++node.coverage[to];
-  const Priority after = StrongestClaim(node);
+  const Priority after = internal::StrongestClaim(node);
   if (after == before) return;
   const std::span<const BlockId> ids = Ids(node);
   for (std::size_t i = ids.size(); i-- > 0;) {
@@ -186,6 +186,17 @@ std::uint32_t PrefixIndex::Impl::Claims(BlockId block) const noexcept {
   std::uint32_t count = 0;
   for (const std::uint32_t n : nodes[at.node].coverage) count += n;
   return count;
+}
+
+std::uint32_t PrefixIndex::Impl::StrongestClaimAt(BlockId block) const noexcept {
+  const Place at = PlaceOf(block);
+  if (at.node == kNone) return kNoClaim;
+  std::uint32_t best = kNoClaim;
+  std::uint32_t c = nodes[at.node].first_claim;
+  for (int looked = 0; looked < 8 && c != kNone; ++looked, c = claims[c].next) {
+    if (best == kNoClaim || claims[c].priority > claims[best].priority) best = c;
+  }
+  return best;
 }
 
 // Appends the blocks of the nodes from `n` up to, but without, `top`, in prefix order.

@@ -69,7 +69,7 @@ inline void PrefixIndex::Impl::Settle(Place at, GroupIndex group, BlockId b,
   node.pending += (flags & word::kPending) != 0 ? 1 : 0;
   pool->set_node(b, NodeId(at.node), at.offset);
   pool->SetFlag(b, flags);
-  if (ClaimCount(node) != 0) pool->set_claim_priority(b, StrongestClaim(node));
+  if (ClaimCount(node) != 0) pool->set_claim_priority(b, internal::StrongestClaim(node));
 }
 
 // Appends a position to a run that has room for it.

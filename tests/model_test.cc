@@ -65,6 +65,13 @@ std::vector<ModelConfig> Configs() {
         Config("Tide" + std::to_string(slots.size()) + "Tiers" + std::to_string(slots[0]), slots));
     configs.back().tide = true;
   }
+  configs.push_back(Config("TideWaits3Tiers", {24, 24, 32}));
+  configs.back().tide = true;
+  configs.back().accept_limit = 2;
+  configs.push_back(Config("TideTierFaults3Tiers", {16, 12, 24}));
+  configs.back().tide = configs.back().tier_faults = true;
+  configs.push_back(Config("ThreeTiersTierFaults", {16, 12, 24}));
+  configs.back().tier_faults = true;
   for (const BuiltInPolicy& policy : BuiltInPolicies()) {
     for (const auto& slots : {std::vector<std::uint32_t>{14}, {10, 8, 16}}) {
       std::string name(policy.name);
@@ -105,7 +112,7 @@ constexpr Weight kWeights[] = {
     {ModelOpKind::kSignals, 1},       {ModelOpKind::kPlanReclaim, 1},
     {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
     {ModelOpKind::kQuota, 1},         {ModelOpKind::kResize, 1},
-
+    {ModelOpKind::kArrive, 6},        {ModelOpKind::kTierFault, 4},
 };
 
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
@@ -235,11 +242,11 @@ void Print(const std::string& name, const ModelTally& tally) {
             << tally.hit_tokens << ", loads " << s.loads << " (ready " << tally.loads_ready
             << ", failed " << tally.loads_failed << ", joined " << s.loads_joined << ", timed out "
             << s.loads_timed_out << "), offloads " << s.offloads << " (failed " << s.offloads_failed
-            << ", refused " << s.offloads_refused << ", rescued " << s.rescued << "), evicted "
-            << s.evicted[0] << '/' << s.evicted[1] << '/' << s.evicted[2] << ", dirty "
-            << s.dropped_dirty << ", copies " << s.cow_copies << ", zeroed " << s.zeroed_slots
-            << ", duplicates " << s.duplicate_blocks << ", late " << s.late_completions
-            << ", cells " << tally.verified_cells << '\n';
+            << ", refused " << s.offloads_refused << ", rescued " << s.rescued << ", withdrawn "
+            << s.withdrawn << "), evicted " << s.evicted[0] << '/' << s.evicted[1] << '/'
+            << s.evicted[2] << ", dirty " << s.dropped_dirty << ", copies " << s.cow_copies
+            << ", zeroed " << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
+            << s.late_completions << ", cells " << tally.verified_cells << '\n';
 }
 
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};

@@ -78,7 +78,7 @@ TEST(Scenario, S87SettingsTakeEffectOrAreRefused) {
   check("max_sequences", [](ManagerOptions& o) { o.max_sequences = 16'384; });
   check("max_sequences", [](ManagerOptions& o) { o.max_sequences = 0; });
   check("demand_ttl", [](ManagerOptions& o) { o.demand_ttl = Duration(-1); });
-  check("load_deadline", [](ManagerOptions& o) { o.load_deadline = Duration(-1); });
+  check("load_ttl", [](ManagerOptions& o) { o.load_ttl = Duration(-1); });
 
   ScenarioFixture s({.hbm = 7, .dram = 3});
   EXPECT_EQ(s.manager().slots(kHbmTier), 7u);  // the effective settings

@@ -136,7 +136,7 @@ TEST(Scenario, S21RetentionIsABiasNotALockSessionRanked) {
 TEST(Scenario, S22TheClockStepsBack) {
   ScenarioFixture s({.hbm = 6, .dram = 2, .adjust = [](ManagerOptions& options) {
                        options.demand_ttl = seconds(10);
-                       options.load_deadline = seconds(10);
+                       options.load_ttl = seconds(10);
                      }});
   const auto demands = [&s] { return s.manager().table_sizes().demands; };
   s.SetTime(AtSecond(100));

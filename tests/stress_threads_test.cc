@@ -1,11 +1,14 @@
 // The real manager on the host engine, with real threads: copy threads, file threads, and threads
 // that only destroy handles. Meant for the thread sanitizer; every reused byte is checked too.
+// TIDEPOOL_SOAK_SECONDS lengthens the soak (tests/soak.sh).
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -16,6 +19,8 @@
 
 #include "tests/support/reference_model.h"
 #include "tidepool/kv_cache_manager.h"
+#include "tidepool/policy/spear.h"
+#include "tidepool/tide/tide.h"
 #include "tidepool/transfer/host_engine.h"
 
 namespace tidepool {
@@ -35,9 +40,11 @@ using testing::ReferenceModel;
 #ifdef TIDEPOOL_STRESS_SANITIZED
 constexpr int kTurns = 600;
 constexpr int kShortLives = 10;
+constexpr int kSoakTurns = 4000;
 #else
 constexpr int kTurns = 4000;
 constexpr int kShortLives = 40;
+constexpr int kSoakTurns = 20'000;
 #endif
 
 constexpr std::uint32_t kBlockTokens = 4;
@@ -45,7 +52,10 @@ constexpr std::uint32_t kLayers = 2;
 constexpr std::uint64_t kTokenBytes = 1024;  // in one layer
 constexpr std::size_t kSessions = 24;
 
-std::unique_ptr<KvCacheManager> MakeManager(const std::string& name) {
+enum class Migration : std::uint8_t { kOnDemand, kTide };
+
+std::unique_ptr<KvCacheManager> MakeManager(const std::string& name,
+                                            Migration migration = Migration::kOnDemand) {
   TierSpec nvme;
   nvme.kind = TierKind::kNvme;
   nvme.slots = 192;
@@ -59,6 +69,15 @@ std::unique_ptr<KvCacheManager> MakeManager(const std::string& name) {
   engine.copy_threads = 2;
   engine.file_io = MakeThreadFileIo(2);
   ManagerOptions options;
+  if (migration == Migration::kTide) {
+    engine.max_queued_copies = 4;  // so that some wait outside
+    auto tide = std::make_shared<Tide>(
+        TideOptions{.clean_pool = 0.4, .refresh = std::chrono::microseconds(200)});
+    options.migrator = tide->MakePlanner();
+    options.policy = [tide](TierIndex t) {
+      return t == kHbmTier ? MakeSpearPolicy() : tide->MakePolicy(t);
+    };
+  }
   options.layout = KvLayout::Opaque(kBlockTokens * kTokenBytes * kLayers, kBlockTokens, kLayers);
   options.tiers = {hbm, dram, nvme};
   options.engine = MakeHostEngine(std::move(engine));
@@ -137,6 +156,53 @@ class Sessions {
       default:
         return End(session, reaper);
     }
+  }
+  /// The same with waits of a known class and length, arrivals before the request, loads that are
+  /// given up, and copies that the engine asks for.
+  void WaitingTurn(Reaper& reaper) {
+    const std::uint32_t number = Pick(kSessions);
+    Session& session = sessions_[number];
+    switch (Pick(16)) {
+      case 0:
+        (void)manager_->Offload(session.text.tokens);
+        return;
+      case 1:
+        (void)manager_->Onboard(session.text.tokens);
+        return;
+      case 2:
+        (void)manager_->UpdateExpectedReturn(
+            SessionId(number), Clock::Steady()->Now() + std::chrono::microseconds(Pick(5000)), 1);
+        return manager_->Poll();
+      case 3:
+      case 4:
+        (void)manager_->SessionArrived(SessionId(number));
+        break;
+      default:
+        break;
+    }
+    if (!session.sequence.alive() ? !Begin(session) : !Return(session)) {
+      manager_->Poll();
+      return PreemptSomebody();
+    }
+    if (Pick(8) == 0) return End(session, reaper);  // its loads may be under way
+    if (session.ticket.WaitReady() == Outcome::kLoadFailed) return End(session, reaper);
+    Verify(session);
+    Work(session);
+    const PauseHint wait{.wait = WaitClass::kTool,
+                         .expected_return = std::chrono::microseconds(Pick(5000))};
+    switch (Pick(8)) {
+      case 0:
+        EXPECT_EQ(session.sequence.Pause(wait), Outcome::kOk);
+        break;
+      case 1:
+        EXPECT_EQ(session.sequence.Preempt(PreemptMode::kOffload), Outcome::kOk);
+        break;
+      case 2:
+        return End(session, reaper);
+      default:
+        EXPECT_EQ(session.sequence.Finish(Fence::Done(), wait), Outcome::kOk);
+    }
+    if (Pick(2) == 0) manager_->Poll();
   }
   [[nodiscard]] std::uint64_t verified() const { return verified_; }
 
@@ -259,6 +325,47 @@ TEST(ThreadsStressTest, HandlesDieOnOtherThreadsWhileBytesMove) {
   EXPECT_GT(stats.bytes_in[1], 0u);
   EXPECT_GT(stats.bytes_in[2], 0u);
   EXPECT_GT(stats.bytes_out[2], 0u);
+  EXPECT_EQ(stats.loads_failed + stats.offloads_failed, 0u);
+}
+
+/// True until the soak's time or, without one, its turns are over.
+bool GoOn(int turn) {
+  using SteadyClock = std::chrono::steady_clock;
+  static const char* const seconds = std::getenv("TIDEPOOL_SOAK_SECONDS");
+  if (seconds == nullptr) return turn < kSoakTurns;
+  static const auto end = SteadyClock::now() + std::chrono::seconds(std::atoi(seconds));
+  return SteadyClock::now() < end;
+}
+
+// TIDE over three tiers: copies ahead of need, early returns that withdraw them, write-back under
+// pressure, an engine that refuses, preemption, and handles that die elsewhere.
+TEST(ThreadsStressTest, SoakOfWaitsAndEarlyReturns) {
+  const std::unique_ptr<KvCacheManager> manager = MakeManager("soak", Migration::kTide);
+  ASSERT_NE(manager, nullptr);
+  Sessions sessions(manager.get());
+  int turns = 0;
+  {
+    Reaper first;
+    Reaper second;
+    for (; GoOn(turns) && !::testing::Test::HasFailure(); ++turns) {
+      sessions.WaitingTurn(turns % 2 == 0 ? first : second);
+      if (turns % 200 != 0) continue;
+      manager->Poll();
+      const Status audit = manager->Audit();
+      ASSERT_TRUE(audit.ok()) << audit;
+    }
+  }
+  ASSERT_TRUE(manager->WaitIdle(std::chrono::seconds(30)));
+  manager->Poll();
+  const ManagerStats& stats = manager->stats();
+  std::cout << turns << " turns, " << sessions.verified() << " tokens verified, " << stats.loads
+            << " loads, " << stats.offloads << " offloads, " << stats.withdrawn << " withdrawn, "
+            << stats.rescued << " rescued, evicted " << stats.evicted[0] << '/' << stats.evicted[1]
+            << '/' << stats.evicted[2] << '\n';
+  EXPECT_GT(sessions.verified(), 0u);
+  EXPECT_GT(stats.withdrawn, 0u);
+  EXPECT_GT(stats.bytes_out[1], 0u);
+  EXPECT_GT(stats.bytes_in[2], 0u);
   EXPECT_EQ(stats.loads_failed + stats.offloads_failed, 0u);
 }
 

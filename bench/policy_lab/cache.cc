@@ -109,7 +109,7 @@ Status Cache::Create() {
   o.match_partial_tail = false;
   o.max_sequences = kMaxSequences;
   o.demand_ttl = kForever;
-  o.load_deadline = kForever;
+  o.load_ttl = kForever;
   tidepool::StatusOr<std::unique_ptr<tidepool::KvCacheManager>> manager =
       tidepool::KvCacheManager::Create(std::move(o));
   if (!manager.ok()) return manager.status();

@@ -137,7 +137,7 @@ Status TurnServer::Create() {
   o.clock = &clock_;
   o.observer = options_.trace;
   o.demand_ttl = kForever;
-  o.load_deadline = kForever;
+  o.load_ttl = kForever;
   o.max_sequences = kMaxSequences;
   o.max_sequence_blocks = max_blocks_ + 1;
   StatusOr<std::unique_ptr<tidepool::KvCacheManager>> manager =

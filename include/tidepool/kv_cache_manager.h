@@ -56,7 +56,7 @@ struct ManagerOptions {
   std::uint32_t max_sequence_blocks = 0;  ///< block table length; 0 = all HBM slots
   std::uint32_t event_log_capacity = 0;   ///< events kept for DrainEvents; 0 = off
   Duration demand_ttl = std::chrono::seconds(1);  ///< a demand not renewed by then lapses
-  Duration load_deadline = std::chrono::seconds(300);
+  Duration load_ttl = std::chrono::seconds(300);  ///< a load not done by then is given up
   /// Test seams of the index; see PrefixIndex::Options.
   std::uint64_t (*child_hash)(NodeId, std::span<const Token>) = nullptr;
   PrefixHash (*block_digest)(const PrefixHash&, std::span<const Token>) = nullptr;
@@ -134,6 +134,7 @@ struct ManagerStats {
   std::array<std::uint64_t, kMaxTiers> bytes_out{};  ///< copied out of each tier
   std::uint64_t loads = 0, loads_failed = 0, loads_timed_out = 0, loads_joined = 0;
   std::uint64_t offloads = 0, offloads_failed = 0, offloads_refused = 0, rescued = 0;
+  std::uint64_t withdrawn = 0;  ///< of the offloads, not made because a session came back early
   std::uint64_t prefetched = 0;         ///< blocks loaded into HBM with no holder
   std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
   std::uint64_t prefetched_wasted = 0;  ///< of those, gone from HBM before one did

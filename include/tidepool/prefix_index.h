@@ -235,6 +235,10 @@ class TIDEPOOL_EXPORT PrefixIndex {
   void ClearClaim(std::uint32_t claim, std::vector<BlockId>* changed, MovedClaim* moved = nullptr);
   /// Deepest block that the claim still covers, tombstones passed over, or invalid.
   [[nodiscard]] BlockId ClaimedTail(std::uint32_t claim) const noexcept;
+  /// Of the claims that end in the block's run (8 are looked at), one of the strongest priority;
+  /// kNoClaim if none ends there.
+  static constexpr std::uint32_t kNoClaim = 0xffffffff;
+  [[nodiscard]] std::uint32_t StrongestClaim(BlockId block) const noexcept;
   /// How many claims cover the block. COMPLEXITY: O(1).
   [[nodiscard]] std::uint32_t Claims(BlockId block) const noexcept;
   /// Appends the path of blocks (prefix order) that ends with `deepest`, tombstones left out.

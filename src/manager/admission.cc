@@ -264,6 +264,7 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
                       &changed_);
     policies_[kHbmTier]->OnProtected(changed_);
     policies_[kHbmTier]->OnAccessed(plan.ready);
+    WithdrawCopies(plan.ready);
   }
   if (!plan.join.empty()) {
     pool_->Transition(plan.join, {.to = Phase::kReuse, .cause = Cause::kMatch, .hold = 1});
@@ -289,14 +290,15 @@ void ManagerCore::TakeHits(AdmitPlan& plan, SequenceData& seq) {
 
 void ManagerCore::StartLoads(std::span<const BlockId> blocks, SequenceData* seq,
                              TransferClass cls) {
-  const TimePoint deadline = After(Now(), options_.load_deadline);
+  const TimePoint now = Now();  // which is when a load should be done
+  const TimePoint expiry = After(now, options_.load_ttl);
   for (const BlockId b : blocks) {
     const TierIndex from = pool_->best_tier(b);
     policies_[from]->OnAccessed({&b, 1});
     AttachCopy(b, kHbmTier, quotas_ ? block_ns_[b.value()] : 0);
-    Transfer& transfer = NewTransfer(b, from, kHbmTier, cls);
-    transfer.deadline = deadline;
-    next_deadline_ = std::min(next_deadline_, deadline);
+    Transfer& transfer = NewTransfer(b, from, kHbmTier, cls, now);
+    transfer.expiry = expiry;
+    next_expiry_ = std::min(next_expiry_, expiry);
     load_of_block_[b.value()] = static_cast<std::uint32_t>(&transfer - transfers_.data());
     ++stats_.loads;
   }

@@ -117,17 +117,27 @@ Status ManagerCore::Audit() const {
     ++pins[copy.destination.value()];
   }
   std::uint32_t active = 0;
+  std::size_t withdrawable = 0;
   std::array<std::uint32_t, kMaxTiers> leaving{};
   for (const Transfer& t : transfers_) {
     if (!t.active) continue;
     ++active;
+    if (t.detached) continue;  // from its block, which may be gone
     ++pins[t.block.block.value()];
     if (t.release) ++leaving[t.from];
+    if (t.withdrawable) {
+      ++withdrawable;
+      const auto it = withdrawable_.find(t.block.block.value());
+      if (it == withdrawable_.end() || &transfers_[it->second] != &t) {
+        return absl::InternalError(
+            StrCat("block ", t.block.block.value(), " is not listed with its withdrawable copy"));
+      }
+    }
     if (pool_->generation(t.block.block) != t.block.generation) {
       return absl::InternalError(StrCat("transfer of recycled block ", t.block.block.value()));
     }
   }
-  if (active != active_transfers_ || leaving != leaving_) {
+  if (active != active_transfers_ || leaving != leaving_ || withdrawable != withdrawable_.size()) {
     return absl::InternalError("transfer counters disagree with the transfers");
   }
   for (std::uint32_t i = 0; i < pool_->capacity(); ++i) {

@@ -8,6 +8,10 @@
 
 namespace tidepool::internal {
 
+namespace {
+constexpr std::uint16_t kSeveralTenants = 0xffff;  // no tenant's own: is cleared for the next
+}  // namespace
+
 std::uint32_t ManagerCore::NamespaceOf(BlockId block) const noexcept {
   if (quotas_) return block_ns_[block.value()];
   const NodeId node = pool_->node(block);
@@ -46,10 +50,13 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   if (tier == kHbmTier && !prefetched_.empty()) {
     stats_.prefetched_wasted += prefetched_.erase(KeeperKey(pool_->ref(block)));
   }
+  const bool unfinished = pool_->copy(block, tier) == CopyState::kWriting;
   const SlotId slot = pool_->DetachSlot(block, tier, quarantine);
+  // The last tenant's bytes may still be there, or a part of them.
+  if (tier == kHbmTier && unfinished) slot_tenant_[slot.value()] = kSeveralTenants;
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {
-    engine_->OnSlotFreed(tier, slot);
+    if (!quarantine) engine_->OnSlotFreed(tier, slot);
   } else if (!device_zeros_.empty()) {  // the slot has a new life
     std::erase_if(device_zeros_, [slot](const QueuedZero& zero) { return zero.slot == slot; });
   }

@@ -71,8 +71,8 @@ Status ManagerCore::Validate(const ManagerOptions& options) {
     return Invalid("max_sequences",
                    StrCat(options.max_sequences, " is not in [1, ", word::kHoldMask, "]"));
   }
-  if (options.demand_ttl <= Duration::zero() || options.load_deadline <= Duration::zero()) {
-    return Invalid("demand_ttl, load_deadline", "must be positive");
+  if (options.demand_ttl <= Duration::zero() || options.load_ttl <= Duration::zero()) {
+    return Invalid("demand_ttl, load_ttl", "must be positive");
   }
   if (!(options.recompute.c0_seconds >= 0) || !(options.recompute.c1_seconds_per_token >= 0)) {
     return Invalid("recompute", "coefficients must not be negative or NaN");
@@ -408,6 +408,7 @@ Outcome ManagerCore::SessionArrived(SessionId session) {
   if (!waiting || state == SessionState::kWaitingCapacity) return Outcome::kOk;
   state = SessionState::kWaitingCapacity;
   NotifySession(index);
+  WithdrawCopiesOf(index);
   return Outcome::kOk;
 }
 

@@ -22,6 +22,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "src/block_spans.h"
 #include "src/manager/link_meter.h"
+#include "src/manager/submit_queue.h"
 #include "tidepool/kv_cache_manager.h"
 
 namespace tidepool::internal {
@@ -137,6 +138,7 @@ struct Demand {
   std::uint32_t need = 0;     // slots that write-back must free, granted ones included
   std::uint32_t granted = 0;  // freed for it and set aside
   BlockRef hits_end;          // the deepest block that it would hit
+  TimePoint since{};          // first refused
   TimePoint expiry{};
 };
 
@@ -145,7 +147,7 @@ struct Transfer {
   bool active = false;
   bool submitted = false;
   bool release = false;         // give up the copy in `from` on success
-  bool expired = false;         // deadline passed; destination quarantined
+  bool expired = false;         // given up; destination quarantined
   bool superseded = false;      // the source was written meanwhile: the copy is out of date
   bool detached = false;        // expired, and the source is quarantined too: the block is gone
   bool computed = false;        // no copy: `taker` computes it, all of it once `fence` has passed
@@ -153,13 +155,18 @@ struct Transfer {
   bool abandoned = false;       // ...but nobody says that what is there then is right
   std::uint32_t taker = kNone;  // the sequence that computes it, or has asked to
   Fence fence;
+  bool withdrawable = false;    // until a session comes back for the block; then...
+  bool withdrawn = false;       // ...the engine was asked not to start it
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;
   SlotId source;
   SlotId destination;
   TransferClass transfer_class = TransferClass::kSpill;
-  TimePoint deadline = kNever;
+  std::uint32_t tenant = 0;
+  std::uint64_t order = 0;      // of creation
+  TimePoint deadline = kNever;  // when it should be done: earlier ones go first
+  TimePoint expiry = kNever;    // when it is given up
   std::uint32_t layers_done = 0;
 };
 
@@ -170,7 +177,6 @@ struct LinkState {
   double measured = 0;                 // bytes per second, before limits
   std::uint64_t moved_bytes = 0;       // since sampled_at
   std::uint64_t foreground_bytes = 0;  // of those
-  std::uint32_t unsubmitted = 0;       // scratch
   TimePoint sampled_at{};
 };
 
@@ -459,16 +465,30 @@ class ManagerCore {
   std::uint32_t NamespaceOf(BlockId block) const noexcept;
 
   // transfers.cc
-  Transfer& NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls);
-  bool StartCopyDown(BlockId block, TierIndex from, TransferClass cls, bool release);
+  Transfer& NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls,
+                        TimePoint deadline);
+  bool StartCopyDown(const PlannedCopy& copy);
+  TimePoint DeadlineOf(const PlannedCopy& copy) const noexcept;
+  static SubmitQueue::Entry SubmitEntry(const Transfer& t, std::uint32_t index) noexcept {
+    return {t.transfer_class, t.deadline, t.order, index};
+  }
+  std::uint64_t UnsubmittedBytes(TierIndex from, TierIndex to) const noexcept {
+    return unsubmitted_.Count({from, to}) * block_bytes_;
+  }
+  void WithdrawCopies(std::span<const BlockId> blocks);
+  void WithdrawCopy(BlockId block);
+  void WithdrawCopiesOf(std::uint32_t session);
+  void StopWithdrawing(Transfer& t);
   void Pump();
+  void OnSubmitted(const SubmitQueue::Entry& entry);
   void Harvest();
   void Complete(Transfer& transfer, TransferResult result);
   void CompleteLoad(Transfer& transfer, bool ok);
-  void CompleteCopyDown(Transfer& transfer, bool ok);
+  void CompleteCopyDown(Transfer& transfer, TransferResult result);
   void ReleaseCopied();
   void FinishRelease(BlockId block, TierIndex tier);
   bool DetachCopiesFrom(BlockId block, TierIndex source);
+  void EndTransfer(std::uint32_t index);
   void ForgetTransfer(std::uint32_t index);
   void FailLoad(BlockId block, TierIndex source, bool drop_source);
   void ExpireTransfers();
@@ -497,6 +517,7 @@ class ManagerCore {
 
   // poll.cc
   void ServeDemands();
+  void ServeWaiting();
   void PlanCopies();
   void MarkAwaited();
   void MarkPath(BlockId end);
@@ -553,7 +574,8 @@ class ManagerCore {
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
-  std::vector<std::uint32_t> unsubmitted_;
+  SubmitQueue unsubmitted_;
+  std::uint64_t next_transfer_ = 0;
   std::uint32_t active_transfers_ = 0;
   bool clean_exhausted_ = false;      // no clean block could leave HBM...
   std::uint64_t clean_arrivals_ = 0;  // ...when the pool had counted so many arrivals
@@ -562,6 +584,7 @@ class ManagerCore {
   CleanSearch few_awaited_;           // by the last Poll, demands' hits left out
   CleanSearch few_at_all_;            // by the last Poll, nothing left out
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
+  absl::flat_hash_map<std::uint32_t, std::uint32_t> withdrawable_;  // copies down, by block
   static std::uint64_t KeeperKey(const BlockRef& ref) noexcept {
     return (std::uint64_t{ref.generation} << 32) | ref.block.value();
   }
@@ -579,8 +602,9 @@ class ManagerCore {
   std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get
   std::array<std::uint32_t, kMaxTiers> copy_failures_{};  // in a row, by destination
   std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
-  TimePoint next_deadline_ = kNever;
-  std::uint32_t shrinking_ = 0;  // bit per tier
+  TimePoint next_expiry_ = kNever;
+  TimePoint oldest_demand_ = kNever;  // while demands are served: when the first began to wait
+  std::uint32_t shrinking_ = 0;       // bit per tier
 
   struct QueuedCopy {
     BlockId source;
@@ -625,6 +649,8 @@ class ManagerCore {
       lost_;
   std::vector<Completion> completions_;
   std::vector<CopyRequest> requests_;
+  std::vector<SubmitQueue::Entry> submitting_;
+  std::vector<BlockId> returning_;
   std::vector<PlannedCopy> copies_;
   StepWork scratch_work_;
 };

@@ -84,20 +84,16 @@ void ManagerCore::CountMoved(const Transfer& t) noexcept {
 // What is planned from these numbers moves in both directions at once: a link whose opposite is
 // busy is taken for what it gives then.
 void ManagerCore::SampleLinks() {
-  for (const std::uint32_t i : unsubmitted_) {
-    ++links_[LinkOf(transfers_[i].from, transfers_[i].to)].unsubmitted;
-  }
   for (std::size_t i = 0; i < link_signals_.size(); ++i) {
     LinkSignals& link = link_signals_[i];
     LinkState& state = links_[i];
     const TransferEstimate estimate = engine_->EstimateCost(link.from, link.to, block_bytes_);
     state.measured = Quantized(engine_->BytesPerSecond(link.from, link.to));
     link.queued_bytes =
-        engine_->QueuedBytes(link.from, link.to) + std::uint64_t{state.unsubmitted} * block_bytes_;
+        engine_->QueuedBytes(link.from, link.to) + UnsubmittedBytes(link.from, link.to);
     link.latency = estimate.time;
     link.latency_margin = estimate.margin;
     link.measured = estimate.method == "measured";
-    state.unsubmitted = 0;
   }
   for (std::size_t i = 0; i < link_signals_.size(); ++i) {
     LinkSignals& link = link_signals_[i];

@@ -69,6 +69,14 @@ void ManagerCore::GrantClean(std::span<const BlockId> ends, CleanSearch& few) {
 
 void ManagerCore::ServeDemands() {
   lower_short_.fill(0);
+  for (const Demand& d : demands_) {
+    if (d.granted < d.need) oldest_demand_ = std::min(oldest_demand_, d.since);
+  }
+  ServeWaiting();
+  oldest_demand_ = kNever;
+}
+
+void ManagerCore::ServeWaiting() {
   MarkAwaited();
   GrantClean(awaited_ends_, few_awaited_);
   PlanCopies();
@@ -104,9 +112,10 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
   auto wanted = static_cast<std::uint32_t>(plan.size());
   std::uint32_t room = AcquireLower(below, wanted);
   for (const PlannedCopy& copy : plan) {
+    // Making room may have dropped a block that was only looked at.
     const bool fits = room != 0 && copy.from == tier && copy.to == below &&
-                      pool_->pins(copy.block) == 0 &&
-                      StartCopyDown(copy.block, tier, copy.transfer_class, copy.release);
+                      pool_->copy(copy.block, tier) == CopyState::kValid &&
+                      pool_->pins(copy.block) == 0 && StartCopyDown(copy);
     if (fits) {
       --room;
       --wanted;

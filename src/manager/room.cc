@@ -110,6 +110,7 @@ void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing)
     d->request = room.request;
     d->session = room.session;
     d->order = next_demand_++;
+    d->since = signals_.now;
   }
   d->priority = room.priority;
   d->hits_end = room.hits_end.valid() ? pool_->ref(room.hits_end) : BlockRef();

@@ -393,7 +393,8 @@ void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
   policies_[kHbmTier]->OnEvictable({&block, 1});
   if (action == TailAction::kOffload && pool_->pins(block) == 0 &&
       pool_->copy(block, 1) == CopyState::kAbsent && AcquireLower(1, 1) != 0) {
-    StartCopyDown(block, kHbmTier, TransferClass::kSpill, true);
+    StartCopyDown(
+        {.block = block, .to = 1, .transfer_class = TransferClass::kSpill, .release = true});
   }
 }
 

@@ -4,7 +4,14 @@
 #include "src/manager/core.h"
 
 namespace tidepool::internal {
-Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls) {
+namespace {
+
+constexpr std::size_t kSubmitBatch = 256;  // copies offered to the engine at a time
+
+}  // namespace
+
+Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, TransferClass cls,
+                                   TimePoint deadline) {
   std::uint32_t index;
   if (!free_transfers_.empty()) {
     index = free_transfers_.back();
@@ -24,11 +31,14 @@ Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, 
   t.source = pool_->slot(block, from);
   t.destination = pool_->slot(block, to);
   t.transfer_class = cls;
+  t.tenant = namespaces_[NamespaceOf(block)].tenant;
+  t.order = next_transfer_++;
+  t.deadline = deadline;
   pool_->Pin(block);
   ++active_transfers_;
   ++in_flight_[from];
   ++in_flight_[to];
-  unsubmitted_.push_back(index);
+  unsubmitted_.Push({from, to}, SubmitEntry(t, index));
   return t;
 }
 
@@ -39,16 +49,21 @@ Transfer* ManagerCore::LoadOf(BlockId block) noexcept {
 
 // The caller has made sure of a free slot in the tier below. With `release` the block is on its
 // way out: phase kOffloaded, marked chosen so that its parent counts as a tail.
-bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls, bool release) {
-  const auto to = static_cast<TierIndex>(from + 1);
-  if (!AttachCopy(block, to, NamespaceOf(block))) {
+bool ManagerCore::StartCopyDown(const PlannedCopy& copy) {
+  const BlockId block = copy.block;
+  const TierIndex from = copy.from;
+  if (!AttachCopy(block, copy.to, NamespaceOf(block))) {
     ++stats_.offloads_refused;
     return false;
   }
-  Transfer& t = NewTransfer(block, from, to, cls);
-  t.release = release;
+  Transfer& t = NewTransfer(block, from, copy.to, copy.transfer_class, DeadlineOf(copy));
+  t.release = copy.release;
+  t.withdrawable = copy.withdraw_on_return;
+  if (t.withdrawable) {
+    withdrawable_[block.value()] = static_cast<std::uint32_t>(&t - transfers_.data());
+  }
   ++stats_.offloads;
-  if (!release) return true;
+  if (!copy.release) return true;
   ++leaving_[from];
   if (!pool_->Has(block, word::kChosen)) Choose(block, from);
   if (from == kHbmTier) {
@@ -61,35 +76,53 @@ bool ManagerCore::StartCopyDown(BlockId block, TierIndex from, TransferClass cls
   return true;
 }
 
-// Hands what waits to the engine, most urgent first; a refusal leaves it for the next Poll.
+// A copy that a demand waits for should be done as soon as the demand came; one ahead of need,
+// before the session that has the strongest claim on its block comes back.
+TimePoint ManagerCore::DeadlineOf(const PlannedCopy& copy) const noexcept {
+  if (copy.release) return oldest_demand_;
+  const std::uint32_t session = index_->StrongestClaim(copy.block);
+  if (session >= sessions_.size()) return kNever;
+  const SessionSignals& owner = sessions_[session];
+  const bool known = owner.state != SessionState::kRunning && owner.expected_return > signals_.now;
+  return known ? owner.expected_return : kNever;
+}
+
+// Hands what waits to the engine, most urgent first. A refusal leaves the rest of its direction for
+// the next Poll.
 void ManagerCore::Pump() {
-  std::stable_sort(unsubmitted_.begin(), unsubmitted_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return transfers_[a].transfer_class < transfers_[b].transfer_class;
-  });
-  requests_.clear();
-  for (const std::uint32_t i : unsubmitted_) {
-    const Transfer& t = transfers_[i];
-    requests_.push_back({.id = IdOf(i, t.generation),
-                         .block = t.block.block,
-                         .generation = t.block.generation,
-                         .from = t.from,
-                         .to = t.to,
-                         .source = t.source,
-                         .destination = t.destination,
-                         .transfer_class = t.transfer_class,
-                         .deadline = t.deadline});
-  }
-  const std::size_t accepted = std::min(engine_->Submit(requests_), requests_.size());
-  for (std::size_t k = 0; k < accepted; ++k) {
-    Transfer& t = transfers_[unsubmitted_[k]];
-    t.submitted = true;
-    if (observer_ != nullptr) {
-      observer_->OnTransferStart({signals_.now, requests_[k].id, t.block.block, t.from, t.to,
-                                  block_bytes_, TransferResult::kOk});
+  unsubmitted_.Open();
+  for (;;) {
+    unsubmitted_.Front(kSubmitBatch, submitting_);
+    if (submitting_.empty()) return;
+    requests_.clear();
+    for (const SubmitQueue::Entry& entry : submitting_) {
+      const Transfer& t = transfers_[entry.transfer];
+      requests_.push_back({.id = IdOf(entry.transfer, t.generation),
+                           .block = t.block.block,
+                           .generation = t.block.generation,
+                           .from = t.from,
+                           .to = t.to,
+                           .source = t.source,
+                           .destination = t.destination,
+                           .transfer_class = t.transfer_class,
+                           .deadline = t.deadline,
+                           .tenant = t.tenant});
+    }
+    const std::size_t accepted = std::min(engine_->Submit(requests_), requests_.size());
+    for (std::size_t k = 0; k < accepted; ++k) OnSubmitted(submitting_[k]);
+    if (accepted < requests_.size()) {
+      unsubmitted_.Shut({requests_[accepted].from, requests_[accepted].to});
     }
   }
-  unsubmitted_.erase(unsubmitted_.begin(),
-                     unsubmitted_.begin() + static_cast<std::ptrdiff_t>(accepted));
+}
+
+void ManagerCore::OnSubmitted(const SubmitQueue::Entry& entry) {
+  Transfer& t = transfers_[entry.transfer];
+  unsubmitted_.Erase({t.from, t.to}, entry);
+  t.submitted = true;
+  if (observer_ == nullptr) return;
+  observer_->OnTransferStart({signals_.now, IdOf(entry.transfer, t.generation), t.block.block,
+                              t.from, t.to, block_bytes_, TransferResult::kOk});
 }
 
 void ManagerCore::Harvest() {
@@ -125,16 +158,13 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     observer_->OnTransferEnd({signals_.now, IdOf(index, t.generation), t.block.block, t.from, t.to,
                               block_bytes_, t.expired ? TransferResult::kTimedOut : result});
   }
-  transfer.active = false;
-  free_transfers_.push_back(index);
-  --active_transfers_;
-  --in_flight_[t.from];
-  --in_flight_[t.to];
+  EndTransfer(index);
   if (t.expired) {  // nobody waits any more; the destination was in quarantine
     pool_->ReturnQuarantined(t.to, {&t.destination, 1});
     if (t.to != kHbmTier) engine_->OnSlotFreed(t.to, t.destination);
     if (t.detached) {
       pool_->ReturnQuarantined(t.from, {&t.source, 1});
+      if (t.from != kHbmTier) engine_->OnSlotFreed(t.from, t.source);
       return;
     }
     pool_->Unpin(t.block.block);
@@ -154,8 +184,9 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     Transfer done = t;
     if (result == TransferResult::kCancelled && pool_->holds(t.block.block) != 0) {
       // Somebody joined after the cancel: load it again.
-      Transfer& again = NewTransfer(t.block.block, t.from, t.to, TransferClass::kDemandLoad);
-      again.deadline = t.deadline;
+      Transfer& again =
+          NewTransfer(t.block.block, t.from, t.to, TransferClass::kDemandLoad, t.deadline);
+      again.expiry = t.expiry;
       const auto next = static_cast<std::uint32_t>(&again - transfers_.data());
       load_of_block_[t.block.block.value()] = next;
       if (t.taker != kNone && !t.computed) HoldBack(next, t.taker);
@@ -169,7 +200,7 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     CompleteLoad(done, result == TransferResult::kOk);
   } else {
     Transfer done = t;
-    CompleteCopyDown(done, result == TransferResult::kOk);
+    CompleteCopyDown(done, result);
   }
 }
 
@@ -213,6 +244,7 @@ bool ManagerCore::DetachCopiesFrom(BlockId block, TierIndex source) {
     if (!t.active || t.expired || t.block.block != block || t.from != source) continue;
     ++stats_.offloads_failed;
     if (t.release) --leaving_[source];
+    StopWithdrawing(t);
     if (pool_->Has(block, word::kChosen)) Unchoose({&block, 1}, source);
     DetachCopy(block, t.to, t.submitted);
     pool_->Unpin(block);
@@ -228,8 +260,14 @@ bool ManagerCore::DetachCopiesFrom(BlockId block, TierIndex source) {
 
 // One that the engine never had.
 void ManagerCore::ForgetTransfer(std::uint32_t index) {
+  const Transfer& t = transfers_[index];
+  unsubmitted_.Erase({t.from, t.to}, SubmitEntry(t, index));
+  EndTransfer(index);
+}
+
+void ManagerCore::EndTransfer(std::uint32_t index) {
   Transfer& t = transfers_[index];
-  std::erase(unsubmitted_, index);
+  StopWithdrawing(t);
   t.active = false;
   free_transfers_.push_back(index);
   --active_transfers_;
@@ -240,6 +278,7 @@ void ManagerCore::ForgetTransfer(std::uint32_t index) {
 // The destination's bytes are undefined: waiters are cut back, and the source is given up when it
 // is to blame.
 void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
+  const BlockRef ref = pool_->ref(b);
   const std::vector<std::uint32_t> waiting = loading_;
   for (const std::uint32_t i : waiting) {
     SequenceData& seq = *sequences_[i];
@@ -247,12 +286,15 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
     const auto at = std::find(seq.blocks.begin(), seq.blocks.end(), b);
     if (at != seq.blocks.end()) CutBack(seq, static_cast<std::uint32_t>(at - seq.blocks.begin()));
   }
+  if (!pool_->alive(ref)) return;  // a private block went with its last sequence
   if (pool_->copy(b, kHbmTier) == CopyState::kWriting) DetachCopy(b, kHbmTier);
   if (!drop_source) return;
   const bool last = pool_->valid_mask(b) == (1u << source);
   LogEvent(EventKind::kRemoved, b, source, EvictReason::kFailed, last);
   policies_[source]->OnEvicted({&b, 1}, EvictReason::kFailed);
-  DetachCopy(b, source, DetachCopiesFrom(b, source));
+  const bool waits = DetachCopiesFrom(b, source);
+  if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, source);  // a copy down has just ended
+  DetachCopy(b, source, waits);
   ++stats_.evicted[source];
   if (!last) {
     if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
@@ -266,13 +308,16 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
   Vanish(b);
 }
 
-void ManagerCore::CompleteCopyDown(Transfer& t, bool ok) {
+void ManagerCore::CompleteCopyDown(Transfer& t, TransferResult result) {
   const BlockId b = t.block.block;
+  const bool ok = result == TransferResult::kOk;
+  const bool withdrawn = t.withdrawn && result == TransferResult::kCancelled;
+  if (withdrawn) ++stats_.withdrawn;
   const bool published = pool_->Has(b, word::kPublished);
   if (t.release) --leaving_[t.from];
-  if (!t.superseded) copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
+  if (!t.superseded && !withdrawn) copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
   if (!ok || t.superseded) {
-    if (!ok) ++stats_.offloads_failed;
+    if (!ok && !withdrawn) ++stats_.offloads_failed;
     DetachCopy(b, t.to);
     if (t.superseded) DropLowerCopies(b);
     if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, t.from);
@@ -360,19 +405,68 @@ void ManagerCore::CancelLoads(std::span<const BlockId> blocks) {
       engine_->Cancel(IdOf(index, t->generation));
       continue;
     }
-    std::erase(unsubmitted_, index);
+    unsubmitted_.Erase({t->from, t->to}, SubmitEntry(*t, index));
     Complete(*t, TransferResult::kCancelled);
   }
 }
 
+// --- Sessions that come back early. ---
+
+// Copies of these blocks that have not started are not made: their sessions are back, so that the
+// blocks will not leave soon. What has started goes on and makes its block clean.
+void ManagerCore::WithdrawCopies(std::span<const BlockId> blocks) {
+  for (const BlockId b : blocks) {
+    if (withdrawable_.empty()) return;
+    if (pool_->writing_mask(b) != 0) WithdrawCopy(b);
+  }
+}
+
+// A copy that is to free a slot of HBM stays, unless a holder has rescued the block: somebody waits
+// for that slot. What is to free a slot further down always stays.
+void ManagerCore::WithdrawCopy(BlockId b) {
+  const auto it = withdrawable_.find(b.value());
+  if (it == withdrawable_.end()) return;
+  const std::uint32_t index = it->second;
+  Transfer& t = transfers_[index];
+  if (t.release && (t.from != kHbmTier || pool_->holds(b) == 0)) return;
+  StopWithdrawing(t);
+  if (t.submitted) {
+    t.withdrawn = true;
+    engine_->Withdraw(IdOf(index, t.generation));
+    return;
+  }
+  ++stats_.withdrawn;
+  if (t.release) --leaving_[t.from];
+  DetachCopy(b, t.to);
+  pool_->Unpin(b);
+  ForgetTransfer(index);
+}
+
+void ManagerCore::StopWithdrawing(Transfer& t) {
+  if (!t.withdrawable) return;
+  t.withdrawable = false;
+  withdrawable_.erase(t.block.block.value());
+}
+
+// The session waits in the engine's queue: what it claims is about to be used.
+void ManagerCore::WithdrawCopiesOf(std::uint32_t session) {
+  if (withdrawable_.empty()) return;
+  const BlockView view(pool_.get(), index_.get());
+  returning_.clear();
+  for (BlockId b = index_->ClaimedTail(session); b.valid(); b = view.Parent(returning_.back())) {
+    view.AppendUpwards(b, table_capacity_, returning_);
+  }
+  WithdrawCopies(returning_);
+}
+
 void ManagerCore::ExpireTransfers() {
-  if (signals_.now < next_deadline_) return;
-  next_deadline_ = kNever;
+  if (signals_.now < next_expiry_) return;
+  next_expiry_ = kNever;
   for (std::uint32_t i = 0; i < transfers_.size(); ++i) {
     Transfer& t = transfers_[i];
-    if (!t.active || t.expired || t.deadline == kNever) continue;
-    if (signals_.now < t.deadline) {
-      next_deadline_ = std::min(next_deadline_, t.deadline);
+    if (!t.active || t.expired || t.expiry == kNever) continue;
+    if (signals_.now < t.expiry) {
+      next_expiry_ = std::min(next_expiry_, t.expiry);
       continue;
     }
     ++stats_.loads_timed_out;
@@ -475,8 +569,8 @@ KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens
   for (const BlockId b : match.blocks) {
     const bool below = (pool_->valid_mask(b) & ~1u) != 0 || (pool_->writing_mask(b) & ~1u) != 0;
     if (!refused && !below) {
-      refused =
-          AcquireLower(1, 1) == 0 || !StartCopyDown(b, kHbmTier, TransferClass::kShadowCopy, false);
+      refused = AcquireLower(1, 1) == 0 ||
+                !StartCopyDown({.block = b, .to = 1, .transfer_class = TransferClass::kShadowCopy});
     }
     ++(refused ? result.refused : result.accepted);
   }

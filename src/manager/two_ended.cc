@@ -35,9 +35,10 @@ void ManagerCore::Withdraw(SequenceData& seq, std::uint32_t blocks) {
 
 // A withdrawn load, kept from the transfer engine for a while.
 void ManagerCore::HoldBack(std::uint32_t index, std::uint32_t taker) {
-  transfers_[index].taker = taker;
-  std::erase(unsubmitted_, index);
-  held_.push_back({IdOf(index, transfers_[index].generation), polls_ + kHeldPolls});
+  Transfer& t = transfers_[index];
+  t.taker = taker;
+  unsubmitted_.Erase({t.from, t.to}, SubmitEntry(t, index));
+  held_.push_back({IdOf(index, t.generation), polls_ + kHeldPolls});
 }
 
 void ManagerCore::ReleaseHeld() {
@@ -48,7 +49,7 @@ void ManagerCore::ReleaseHeld() {
     if (waits && polls_ < held.until) return false;
     if (waits) {
       t.taker = kNone;
-      unsubmitted_.push_back(index);
+      unsubmitted_.Push({t.from, t.to}, SubmitEntry(t, index));
     }
     return true;
   });
@@ -74,10 +75,10 @@ TakenLoads ManagerCore::TakeLoads(SequenceData& seq, std::uint32_t blocks) {
     const bool free = !t.submitted && !t.computed && (t.taker == kNone || t.taker == seq.index);
     if (!free || !next) break;
     if (seq.taken == 0) seq.taken_first = position;
-    std::erase(unsubmitted_, it->second);
+    unsubmitted_.Erase({t.from, t.to}, SubmitEntry(t, it->second));
     t.computed = true;
     t.taker = seq.index;
-    t.deadline = kNever;
+    t.expiry = kNever;
     ++computed_;
     ++seq.taken;
     CountTaken(seq, t.from);

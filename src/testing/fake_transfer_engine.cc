@@ -226,6 +226,15 @@ void FakeTransferEngine::Cancel(TransferId id) noexcept {
   End(static_cast<std::size_t>(copy - in_flight_.data()), TransferResult::kCancelled);
 }
 
+void FakeTransferEngine::Withdraw(TransferId id) noexcept {
+  const Copy* copy = Find(id);
+  if (copy != nullptr && copy->layers_done > 0) {
+    cancelled_.push_back(id);
+    return;
+  }
+  Cancel(id);
+}
+
 void FakeTransferEngine::OnSlotFreed(TierIndex tier, SlotId slot) noexcept {
   for (const Copy& copy : in_flight_) {
     const CopyRequest& request = copy.request;
@@ -331,7 +340,10 @@ void FakeTransferEngine::Plan(Copy& copy) {
   copy.due_poll = polls_ + 1;
   if (!options_.automatic) return;
   const FakeFaults& faults = options_.faults;
-  if (Chance(faults.fail)) copy.planned = TransferResult::kFailed;
+  const std::uint32_t tiers = (1u << copy.request.from) | (1u << copy.request.to);
+  if (Chance(faults.fail) || (tiers & faults.dead_tiers) != 0) {
+    copy.planned = TransferResult::kFailed;
+  }
   if (Chance(faults.time_out)) copy.planned = TransferResult::kTimedOut;
   if (Chance(faults.delay)) copy.due_poll += DelayPolls();
   copy.repeat = Chance(faults.duplicate);

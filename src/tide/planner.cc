@@ -42,6 +42,9 @@ class TidePlanner final : public Migrator {
     const std::size_t before = plan.size();
     demands_->Plan(tier, context, signals, plan);
     state_->counters.demand_copies += plan.size() - before;
+    for (std::size_t i = before; i < plan.size(); ++i) {
+      plan[i].withdraw_on_return = state_->options.withdraw_on_return;
+    }
     const auto below = static_cast<TierIndex>(tier + 1);
     if (SecondsOver(signals, tier, below) == 0) return;
     if (tier == kHbmTier) {
@@ -93,8 +96,11 @@ class TidePlanner final : public Migrator {
         continue;
       }
       --left;
-      plan.push_back(
-          {.block = b, .from = kHbmTier, .to = 1, .transfer_class = TransferClass::kShadowCopy});
+      plan.push_back({.block = b,
+                      .from = kHbmTier,
+                      .to = 1,
+                      .transfer_class = TransferClass::kShadowCopy,
+                      .withdraw_on_return = options.withdraw_on_return});
       ++state_->counters.pool_copies;
     }
     state_->counters.held_back += held_back ? 1 : 0;

@@ -27,6 +27,10 @@ bool CopyQueue::ByUrgency::operator()(const Copy* a, const Copy* b) const {
   return a->urgency < b->urgency;
 }
 
+bool CopyQueue::ByAge::operator()(const Copy* a, const Copy* b) const {
+  return a->urgency.sequence < b->urgency.sequence;
+}
+
 CopyQueue::CopyQueue(const Clock* clock, std::uint32_t max_queued)
     : clock_(clock), max_queued_(max_queued) {}
 
@@ -51,6 +55,7 @@ bool CopyQueue::Valid(const CopyRequest& request) const {
   const Direction* direction = Find(request.from, request.to);
   return direction != nullptr && request.source.value() < direction->options.from_slots &&
          request.destination.value() < direction->options.to_slots &&
+         static_cast<std::size_t>(request.transfer_class) < kTransferClassCount &&
          !copies_.contains(request.id.value());
 }
 
@@ -65,7 +70,7 @@ std::size_t CopyQueue::Submit(std::span<const CopyRequest> requests) {
         Complete({.id = request.id, .terminal = true, .result = TransferResult::kFailed});
       } else {
         Direction& direction = *by_tiers_[std::size_t{request.from} * kMaxTiers + request.to];
-        if (direction.live >= max_queued_) break;
+        if (Full(direction, request)) break;
         Accept(request, direction);
         fed[static_cast<std::size_t>(direction.options.lane)] = true;
       }
@@ -82,15 +87,37 @@ std::size_t CopyQueue::Submit(std::span<const CopyRequest> requests) {
   return accepted;
 }
 
+// A demand load never waits outside because of background copies.
+bool CopyQueue::Full(const Direction& direction, const CopyRequest& request) const {
+  const std::uint32_t demand = direction.live_demand;
+  const bool load = request.transfer_class == TransferClass::kDemandLoad;
+  return (load ? demand : direction.live - demand) >= max_queued_;
+}
+
+std::uint64_t CopyQueue::NextStartTag(const CopyRequest& request, Direction& direction) {
+  Turns& turns = direction.turns[static_cast<std::size_t>(request.transfer_class)];
+  std::uint64_t& end = turns.end[request.tenant];
+  const std::uint64_t start = std::max(turns.now, end);
+  end = start + direction.options.plan.total();
+  return start;
+}
+
 void CopyQueue::Accept(const CopyRequest& request, Direction& direction) {
   auto copy = std::make_unique<Copy>();
   copy->request = request;
   copy->direction = &direction;
-  copy->urgency = {request.transfer_class, request.deadline, next_sequence_++};
+  copy->urgency = {.transfer_class = request.transfer_class,
+                   .deadline = request.deadline,
+                   .start_tag = NextStartTag(request, direction),
+                   .sequence = next_sequence_++};
   if (direction.options.plan.count() > 1) copy->done.resize(direction.options.plan.count());
   direction.waiting.insert(copy.get());
   ++direction.live;
-  if (copy->demand()) ++direction.live_demand;
+  if (copy->demand()) {
+    ++direction.live_demand;
+  } else {
+    direction.by_age.insert(copy.get());
+  }
   direction.live_bytes += direction.options.plan.total();
   copies_.emplace(request.id.value(), std::move(copy));
 }
@@ -98,11 +125,28 @@ void CopyQueue::Accept(const CopyRequest& request, Direction& direction) {
 void CopyQueue::Cancel(TransferId id) {
   MutexLock lock(mutex_);
   const auto it = copies_.find(id.value());
-  if (it == copies_.end()) return;
-  Copy& copy = *it->second;
-  if (copy.direction->waiting.erase(&copy) == 0) return;  // all of it is under way: too late
+  if (it != copies_.end()) CancelRest(*it->second);
+}
+
+void CopyQueue::Withdraw(TransferId id) {
+  MutexLock lock(mutex_);
+  const auto it = copies_.find(id.value());
+  if (it != copies_.end() && it->second->next_chunk == 0) CancelRest(*it->second);
+}
+
+void CopyQueue::CancelRest(Copy& copy) {
+  if (!StopHandingOut(copy)) return;  // all of it is under way: too late
   copy.cancelled = true;
   CompleteIfOver(copy);
+}
+
+// False if there was nothing left to hand out.
+bool CopyQueue::StopHandingOut(Copy& copy) {
+  Direction& direction = *copy.direction;
+  if (direction.waiting.erase(&copy) == 0) return false;
+  if (!copy.demand()) direction.by_age.erase(&copy);
+  if (direction.waiting.empty()) direction.turns.fill({});
+  return true;
 }
 
 void CopyQueue::Poll(std::vector<Completion>& completions) {
@@ -159,12 +203,7 @@ void CopyQueue::Stop() {
     stopped_ = true;
     for (const auto& direction : directions_) {
       // Completing a copy frees it, so it leaves the set first.
-      while (!direction->waiting.empty()) {
-        Copy& copy = **direction->waiting.begin();
-        direction->waiting.erase(direction->waiting.begin());
-        copy.cancelled = true;
-        CompleteIfOver(copy);
-      }
+      while (!direction->waiting.empty()) CancelRest(**direction->waiting.begin());
     }
   }
   for (CondVar& work : work_) work.NotifyAll();
@@ -181,7 +220,7 @@ void CopyQueue::Take(Lane lane, TakeLimits limits, std::vector<Chunk>& chunks) {
   for (std::uint64_t bytes = 0; taken < limits.chunks && bytes < limits.bytes; ++taken) {
     Direction* direction = Pick(lane);
     if (direction == nullptr) break;
-    const Copy& next = **direction->waiting.begin();
+    const Copy& next = Next(*direction);
     bytes += direction->options.plan.Bytes(next.next_chunk);
     if (taken > 0 && bytes > limits.bytes) break;
     chunks.push_back(HandOut(*direction, now));
@@ -195,9 +234,16 @@ bool CopyQueue::WaitForWork(Lane lane) {
   return !stopped_;
 }
 
+// What the direction hands out next.
+CopyQueue::Copy& CopyQueue::Next(const Direction& direction) const {
+  Copy& first = **direction.waiting.begin();
+  if (first.demand() || direction.since_oldest + 1 < kBackgroundPatience) return first;
+  return **direction.by_age.begin();
+}
+
 bool CopyQueue::MayStart(const Direction& direction) const {
   if (direction.waiting.empty()) return false;
-  const Copy& first = **direction.waiting.begin();
+  const Copy& first = Next(direction);
   if (first.demand() || direction.background_chunks == 0) return true;
   if (direction.live_demand > 0) return false;
   const double window = std::max(static_cast<double>(kMaxChunkBytes),
@@ -229,7 +275,7 @@ CopyQueue::Chunk CopyQueue::HandOut(Direction& direction, TimePoint now) {
   }
   direction.passed_over = 0;
 
-  Copy& copy = **direction.waiting.begin();
+  Copy& copy = Next(direction);
   const ChunkPlan& plan = direction.options.plan;
   const CopyRequest& request = copy.request;
   const Chunk chunk{.copy = &copy,
@@ -244,9 +290,13 @@ CopyQueue::Chunk CopyQueue::HandOut(Direction& direction, TimePoint now) {
   if (!copy.demand()) {
     ++direction.background_chunks;
     direction.background_bytes += chunk.bytes;
+    const bool oldest = &copy == *direction.by_age.begin();
+    direction.since_oldest = oldest ? 0 : direction.since_oldest + 1;
   }
+  Turns& turns = direction.turns[static_cast<std::size_t>(request.transfer_class)];
+  turns.now = std::max(turns.now, copy.urgency.start_tag);
   direction.rate.OnChunkStart(now);
-  if (++copy.next_chunk == plan.count()) direction.waiting.erase(direction.waiting.begin());
+  if (++copy.next_chunk == plan.count()) StopHandingOut(copy);
   return chunk;
 }
 
@@ -281,7 +331,7 @@ void CopyQueue::FinishOne(const Chunk& chunk, bool ok, TimePoint now) {
     MarkDone(copy, chunk.index);
   } else {
     copy.failed = true;
-    direction.waiting.erase(&copy);
+    StopHandingOut(copy);
   }
   CompleteIfOver(copy);
 }

@@ -7,7 +7,13 @@
 //   * a cancelled or failed copy hands out no more chunks, and completes when the last of its
 //     chunks in flight comes back;
 //   * while a direction has a live demand load, a background chunk starts only when no other is in
-//     flight there.
+//     flight there, and none starts before a chunk of a demand load that could;
+//   * by_age lists the background copies of `waiting`, and of every kBackgroundPatience background
+//     chunks of a direction one at least goes to its first.
+//
+// Between copies of equal class and deadline tenants take turns: each copy gets a start tag, which
+// is where its tenant's last one ends, in bytes, or the tag of what was handed out last (start-time
+// fair queueing, Goyal, Vin and Cheng 1996).
 //
 // Thread contract: thread-safe; AddDirection only before the first other call.
 #pragma once
@@ -70,6 +76,7 @@ class CopyQueue {
   [[nodiscard]] bool Supports(TierIndex from, TierIndex to) const;
   std::size_t Submit(std::span<const CopyRequest> requests) TIDEPOOL_EXCLUDES(mutex_);
   void Cancel(TransferId id) TIDEPOOL_EXCLUDES(mutex_);
+  void Withdraw(TransferId id) TIDEPOOL_EXCLUDES(mutex_);
   void Poll(std::vector<Completion>& completions) TIDEPOOL_EXCLUDES(mutex_);
   bool Wait(Duration timeout) TIDEPOOL_EXCLUDES(mutex_);
   [[nodiscard]] TransferEstimate Estimate(TierIndex from, TierIndex to, std::uint64_t bytes) const
@@ -99,15 +106,26 @@ class CopyQueue {
   struct Urgency {
     TransferClass transfer_class;
     TimePoint deadline;
+    std::uint64_t start_tag;
     std::uint64_t sequence;
     friend auto operator<=>(const Urgency&, const Urgency&) = default;
   };
   struct ByUrgency {
     bool operator()(const Copy* a, const Copy* b) const;
   };
+  struct ByAge {
+    bool operator()(const Copy* a, const Copy* b) const;
+  };
+  struct Turns {
+    std::uint64_t now = 0;                                  // start tag of what was handed out last
+    absl::flat_hash_map<std::uint32_t, std::uint64_t> end;  // of each tenant's last copy
+  };
   struct Direction {
     DirectionOptions options;
     std::set<Copy*, ByUrgency> waiting;  // copies with chunks to hand out
+    std::set<Copy*, ByAge> by_age;
+    std::uint32_t since_oldest = 0;  // background chunks handed out, none of by_age's first
+    std::array<Turns, kTransferClassCount> turns;
     RateEstimate rate;
     std::uint64_t live_bytes = 0;
     std::uint32_t live = 0;
@@ -134,7 +152,14 @@ class CopyQueue {
 
   [[nodiscard]] const Direction* Find(TierIndex from, TierIndex to) const;
   [[nodiscard]] bool Valid(const CopyRequest& request) const TIDEPOOL_REQUIRES(mutex_);
+  [[nodiscard]] bool Full(const Direction& direction, const CopyRequest& request) const
+      TIDEPOOL_REQUIRES(mutex_);
   void Accept(const CopyRequest& request, Direction& direction) TIDEPOOL_REQUIRES(mutex_);
+  [[nodiscard]] std::uint64_t NextStartTag(const CopyRequest& request, Direction& direction)
+      TIDEPOOL_REQUIRES(mutex_);
+  bool StopHandingOut(Copy& copy) TIDEPOOL_REQUIRES(mutex_);
+  void CancelRest(Copy& copy) TIDEPOOL_REQUIRES(mutex_);
+  [[nodiscard]] Copy& Next(const Direction& direction) const TIDEPOOL_REQUIRES(mutex_);
   [[nodiscard]] bool MayStart(const Direction& direction) const TIDEPOOL_REQUIRES(mutex_);
   [[nodiscard]] Direction* Pick(Lane lane) TIDEPOOL_REQUIRES(mutex_);
   [[nodiscard]] Chunk HandOut(Direction& direction, TimePoint now) TIDEPOOL_REQUIRES(mutex_);

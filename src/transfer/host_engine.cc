@@ -90,6 +90,7 @@ class HostEngine final : public TransferEngine {
   void Poll(std::vector<Completion>& completions) noexcept override { queue_.Poll(completions); }
   bool Wait(Duration timeout) noexcept override { return queue_.Wait(timeout); }
   void Cancel(TransferId id) noexcept override { queue_.Cancel(id); }
+  void Withdraw(TransferId id) noexcept override { queue_.Withdraw(id); }
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override {
     if (file_ != nullptr && tier == file_tier_) file_->ForgetSlot(slot);
   }

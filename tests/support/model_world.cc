@@ -14,14 +14,15 @@ namespace {
 
 constexpr std::uint64_t kCellBytes = 8;  // one token of one layer
 constexpr std::uint64_t kDigestSeed = 7;
-constexpr Duration kLoadDeadline = std::chrono::seconds(20);
+constexpr Duration kLoadTtl = std::chrono::seconds(20);
 
 constexpr std::array<std::string_view, kModelOpKinds> kOpNames = {
-    "admit", "append",  "step",          "truncate",      "fork",          "drop_leading",
-    "pause", "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
-    "probe", "evict",   "offload",       "onboard",       "complete_step", "run_device",
-    "poll",  "clock",   "advance_epoch", "namespace",     "clear",         "resize",
-    "quota", "signals", "plan_reclaim",  "cancel_demand", "misuse"};
+    "admit",     "append",  "step",          "truncate",      "fork",          "drop_leading",
+    "pause",     "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
+    "probe",     "evict",   "offload",       "onboard",       "complete_step", "run_device",
+    "poll",      "clock",   "advance_epoch", "namespace",     "clear",         "resize",
+    "quota",     "signals", "plan_reclaim",  "cancel_demand", "misuse",        "arrive",
+    "tier_fault"};
 
 std::uint32_t Hash(std::uint32_t a, std::uint32_t b) {
   std::uint64_t x = (std::uint64_t{a} << 32 | b) + 0x9e3779b97f4a7c15u;
@@ -97,10 +98,13 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
   options.match_partial_tail = config.partial_tail;
   options.reserve_null_slot = config.null_slot;
   options.event_log_capacity = config.event_capacity;
-  options.load_deadline = kLoadDeadline;
+  options.load_ttl = kLoadTtl;
   if (config.recompute) options.recompute = {.c0_seconds = 1e-6, .c1_seconds_per_token = 1e-6};
-  auto engine = std::make_unique<FakeTransferEngine>(
-      FakeEngineOptions{.automatic = true, .faults = config.faults, .seed = seed});
+  auto engine =
+      std::make_unique<FakeTransferEngine>(FakeEngineOptions{.automatic = true,
+                                                             .faults = config.faults,
+                                                             .seed = seed,
+                                                             .accept_limit = config.accept_limit});
   engine_ = engine.get();
   options.engine = std::move(engine);
   auto manager = KvCacheManager::Create(std::move(options));
@@ -206,6 +210,7 @@ ModelWorld::State ModelWorld::Look() const {
   State& state = context.state;
   state.counts = manager_->counts();
   state.sizes = manager_->table_sizes();
+  state.withdrawn = manager_->stats().withdrawn;
   state.seen.resize(reference_.spaces());
   manager_->index().ForEach(
       [](void* opaque, BlockId block) {
@@ -266,22 +271,25 @@ void ModelWorld::CheckProbe(const AdmitRequest& request, const ModelText& text, 
   Expect(probe.fresh_blocks == total - std::min(found, full), "Probe's fresh blocks are wrong");
 }
 
-// A refusal leaves everything as it was, save for blocks that can never match again.
+// A refusal leaves everything as it was, save for blocks that can never match again and copies of
+// the session's blocks that had not started.
 void ModelWorld::CheckRefused(const State& before, const char* what) {
   const State after = Look();
   if (after.seen != before.seen && before.dead == 0)
     Fail(std::string(what) + ": refused, but the index changed");
-  if (after.counts != before.counts && before.dead == 0) {
+  const bool withdrawn = after.withdrawn != before.withdrawn;
+  if (after.counts != before.counts && before.dead == 0 && !withdrawn) {
     Fail(std::string(what) + ": refused, but the counts changed from " + Text(before.counts) +
          " to " + Text(after.counts));
   }
   Expect(after.counts.held == before.counts.held,
          std::string(what) + ": refused, but holds changed");
-  Expect(after.sizes.sequences == before.sizes.sequences &&
-             after.sizes.sessions == before.sizes.sessions &&
-             after.sizes.transfers == before.sizes.transfers &&
-             after.sizes.device_work == before.sizes.device_work,
-         std::string(what) + ": refused, but a table grew");
+  Expect(
+      after.sizes.sequences == before.sizes.sequences &&
+          after.sizes.sessions == before.sizes.sessions &&
+          after.sizes.transfers + (after.withdrawn - before.withdrawn) == before.sizes.transfers &&
+          after.sizes.device_work == before.sizes.device_work,
+      std::string(what) + ": refused, but a table grew");
 }
 
 // --- Bytes. ---------------------------------------------------------------------------------

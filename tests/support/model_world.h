@@ -42,6 +42,8 @@ struct ModelConfig {
   FakeFaults faults = {};
   PolicyFactory policy = nullptr;  ///< null: the default
   bool tide = false;               ///< a clean pool, and priced lower tiers
+  bool tier_faults = false;        ///< tiers below HBM fail for a while and recover
+  std::size_t accept_limit = static_cast<std::size_t>(-1);  ///< copies the engine takes at a time
   std::uint64_t steps = 13000;
 };
 inline void PrintTo(const ModelConfig& config, std::ostream* out) { *out << config.name; }
@@ -76,8 +78,10 @@ enum class ModelOpKind : std::uint8_t {
   kPlanReclaim,
   kCancelDemand,
   kMisuse,
+  kArrive,
+  kTierFault,
 };
-inline constexpr std::size_t kModelOpKinds = 29;
+inline constexpr std::size_t kModelOpKinds = 31;
 
 inline constexpr std::uint32_t kModelTimelines = 2;
 inline constexpr std::uint32_t kModelSessions = 6;
@@ -127,6 +131,7 @@ class ModelWorld final : private Observer {
     std::vector<SeenIndex> seen;  // by space
     TableSizes sizes;
     std::uint32_t dead = 0;  // blocks in the index that can never match
+    std::uint64_t withdrawn = 0;
   };
 
   // Operations.
@@ -148,8 +153,11 @@ class ModelWorld final : private Observer {
   void Resize(const ModelOp& op);
   void SetQuota(const ModelOp& op);
   void Signals(const ModelOp& op);
+  void TierFault(const ModelOp& op);
   void PlanReclaim(const ModelOp& op);
   void Misuse(const ModelOp& op);
+
+  [[nodiscard]] static PauseHint Hint(const ModelOp& op);
 
   // Prompts and requests.
   [[nodiscard]] ModelText Prompt(std::uint32_t seed, std::uint32_t shape,

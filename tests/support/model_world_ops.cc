@@ -116,6 +116,12 @@ void ModelWorld::Apply(const ModelOp& op) {
     case ModelOpKind::kCancelDemand:
       manager_->CancelDemand(RequestId(op.arg[0] % 8), SessionId(op.arg[1] % kModelSessions));
       break;
+    case ModelOpKind::kArrive:
+      (void)manager_->SessionArrived(SessionId(op.arg[0] % kModelSessions));
+      break;
+    case ModelOpKind::kTierFault:
+      TierFault(op);
+      break;
     case ModelOpKind::kMisuse:
       Misuse(op);
       break;
@@ -373,12 +379,17 @@ void ModelWorld::DropLeading(const ModelOp& op) {
 
 // --- Turns. ---------------------------------------------------------------------------------
 
-void ModelWorld::Pause(const ModelOp& op) {
-  Live* live = PickLive(op.arg[0], [](const Live& l) { return l.model.running; });
-  if (live == nullptr) return;
+PauseHint ModelWorld::Hint(const ModelOp& op) {
   PauseHint hint{.wait = static_cast<WaitClass>(op.arg[1] % 5), .tool = op.arg[2] % 3};
   if (op.arg[3] % 3 == 0) hint.expected_return = Duration(op.arg[3]);
   if (op.arg[3] % 7 == 0) hint.expected_return = Duration::max() - Duration(1);
+  return hint;
+}
+
+void ModelWorld::Pause(const ModelOp& op) {
+  Live* live = PickLive(op.arg[0], [](const Live& l) { return l.model.running; });
+  if (live == nullptr) return;
+  const PauseHint hint = Hint(op);
   ExpectOutcome(live->handle.Pause(hint), Outcome::kOk, "Pause");
   ExpectOutcome(live->handle.Pause(hint), Outcome::kAlreadyPaused, "a second Pause");
   ExpectOutcome(live->handle.Append(Token{1}), Outcome::kPaused, "Append while paused");
@@ -460,7 +471,8 @@ void ModelWorld::Finish(const ModelOp& op) {
     LaunchStep(*live, static_cast<std::uint32_t>(m.text.tokens.size()), fence);
     m.last_fence = fence;
   }
-  ExpectOutcome(live->handle.Finish(fence), Outcome::kOk, "Finish");
+  const PauseHint hint = op.arg[2] % 2 == 0 ? PauseHint{} : Hint(op);
+  ExpectOutcome(live->handle.Finish(fence, hint), Outcome::kOk, "Finish");
   ExpectOutcome(live->handle.Finish(), Outcome::kUnknownHandle, "a second Finish");
   const Outcome ticket = live->ticket.Ready();
   Expect(ticket == Outcome::kOk || ticket == Outcome::kStaleHandle,
@@ -566,6 +578,14 @@ void ModelWorld::Signals(const ModelOp& op) {
                                               : clock_.Now() + Duration(op.arg[2]);
   (void)manager_->UpdateExpectedReturn(SessionId(op.arg[0] % kModelSessions), when,
                                        kFloats[op.arg[3] % kFloats.size()]);
+}
+
+// One of the tiers below HBM fails from now on, or all are well again.
+void ModelWorld::TierFault(const ModelOp& op) {
+  if (!config_.tier_faults) return;
+  FakeFaults faults = config_.faults;
+  faults.dead_tiers = op.arg[0] % 3 == 0 ? 1u << (1 + op.arg[1] % (config_.slots.size() - 1)) : 0;
+  engine_->set_faults(faults);
 }
 
 void ModelWorld::PlanReclaim(const ModelOp& op) {

@@ -38,6 +38,7 @@ struct FakeFaults {
   double refuse = 0;         ///< Submit accepts only a part
   double finish_anyway = 0;  ///< Cancel comes too late: ends as it would have
   std::uint32_t max_delay_polls = 8;
+  std::uint32_t dead_tiers = 0;  ///< bit per tier: copies into and out of it fail
 };
 
 struct FakeEngineOptions {
@@ -85,7 +86,7 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
 
   /// Copies that have no terminal completion yet, in the order they were submitted.
   [[nodiscard]] std::vector<CopyRequest> InFlight() const;
-  /// Every copy accepted and every cancel asked for since ClearRecords, in order.
+  /// Every copy accepted and every cancel or withdrawal asked for since ClearRecords, in order.
   [[nodiscard]] const std::vector<CopyRequest>& submitted() const { return submitted_; }
   [[nodiscard]] const std::vector<TransferId>& cancelled() const { return cancelled_; }
   void ClearRecords();
@@ -104,6 +105,8 @@ class TIDEPOOL_EXPORT FakeTransferEngine final : public TransferEngine {
   /// something is due. Modelled: moves the clock, by at most `timeout`.
   bool Wait(Duration timeout) noexcept override;
   void Cancel(TransferId id) noexcept override;
+  /// As Cancel, except that a copy which has reported progress goes on.
+  void Withdraw(TransferId id) noexcept override;
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override;
   [[nodiscard]] TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                               std::uint64_t bytes) const noexcept override;

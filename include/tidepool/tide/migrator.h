@@ -25,6 +25,9 @@ struct PlannedCopy {
   TierIndex to = 0;
   TransferClass transfer_class = TransferClass::kSpill;
   bool release = false;  ///< give up the copy in `from` when the copy has finished
+  /// Not worth starting once a session has come back for the block: a copy that has not started
+  /// then is forgotten. With `release`, only when a sequence holds the block again.
+  bool withdraw_on_return = false;
 };
 
 /// What a planner may ask. Answers come from the tier's policy, in eviction order, and never name a

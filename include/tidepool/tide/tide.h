@@ -51,6 +51,8 @@ struct TideOptions {
   double background_share = 0.7;              ///< of a link's bandwidth, for copies ahead of need
   Duration window = std::chrono::seconds(2);  ///< ... in so long a time at most, all sessions
 
+  bool withdraw_on_return = true;  ///< forget copies not started when their session is back early
+
   double lower_clean_pool = 0.05;             ///< the same share of a middle tier's slots
   std::uint32_t lower_min_hits = 1;           ///< admissions its run must have served; at most 3
   std::uint64_t min_extent_bytes = 1u << 20;  ///< a middle tier's pool copies no less at once

@@ -4,14 +4,17 @@
 //
 // Rules an engine keeps:
 //   * per direction (source tier, destination tier) classes are strict: a queued copy of a more
-//     urgent class starts first; within a class the earlier deadline, then submission order;
+//     urgent class starts first; within a class the earlier deadline, then tenants in turns of
+//     bytes, then submission order. No background copy waits for ever: at least one in
+//     kBackgroundPatience background chunks is of the one that has waited longest;
 //   * copies are cut into chunks of at most kMaxChunkBytes at layer boundaries where it can, and
 //     while a demand load waits or runs in a direction, at most one background chunk is in flight
 //     in that direction;
 //   * exactly one terminal completion per accepted copy; progress completions before it are
 //     optional and only ever grow `layers_done`;
 //   * a failed read or a checksum mismatch is kFailed: the destination's bytes are undefined;
-//   * Cancel is a request. The slot memory belongs to the engine until the terminal completion.
+//   * Cancel and Withdraw are requests. The slot memory belongs to the engine until the terminal
+//     completion.
 //
 // Thread contract: all calls come from the scheduler thread; engines may run threads inside.
 #pragma once
@@ -32,6 +35,7 @@
 namespace tidepool {
 
 inline constexpr std::uint64_t kMaxChunkBytes = 4u << 20;
+inline constexpr std::uint32_t kBackgroundPatience = 8;
 
 /// Strict order, most urgent first.
 enum class TransferClass : std::uint8_t {
@@ -53,7 +57,8 @@ struct CopyRequest {
   SlotId source;
   SlotId destination;
   TransferClass transfer_class = TransferClass::kSpill;
-  TimePoint deadline = kNever;
+  TimePoint deadline = kNever;  ///< when it should be done; nothing happens when it is not
+  std::uint32_t tenant = 0;
 };
 
 struct Completion {
@@ -98,6 +103,8 @@ class TIDEPOOL_EXPORT TransferEngine {
   /// when nothing is in flight.
   virtual bool Wait(Duration timeout) noexcept = 0;
   virtual void Cancel(TransferId id) noexcept = 0;
+  /// Cancels the copy if none of its bytes have moved; one that has started goes on to its end.
+  virtual void Withdraw(TransferId id) noexcept { (void)id; }
   /// A block's bytes moved by a slot that was given up need no trace: told so that engines can
   /// forget per-slot state (checksums). Called when a slot of `tier` is freed.
   virtual void OnSlotFreed(TierIndex tier, SlotId slot) noexcept { (void)tier, (void)slot; }

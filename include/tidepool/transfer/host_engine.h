@@ -17,8 +17,9 @@ struct HostEngineOptions {
   unsigned copy_threads = 1;
   std::unique_ptr<FileIo> file_io;  ///< null = MakeThreadFileIo(); see transfer/uring_file_io.h
   bool checksums = true;            ///< XXH3-64 of each payload below DRAM, verified on load
-  std::uint32_t max_queued_copies = 4096;  ///< per direction; Submit refuses beyond
-  const Clock* clock = nullptr;            ///< null = Clock::Steady()
+  /// Per direction, demand loads and all others apart; Submit refuses beyond.
+  std::uint32_t max_queued_copies = 4096;
+  const Clock* clock = nullptr;  ///< null = Clock::Steady()
 };
 
 TIDEPOOL_EXPORT std::unique_ptr<TransferEngine> MakeHostEngine(HostEngineOptions options = {});
