@@ -241,6 +241,7 @@ void ManagerCore::ForgetTransfer(std::uint32_t index) {
 // The destination's bytes are undefined: waiters are cut back, and the source is given up when it
 // is to blame.
 void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
+  const BlockRef ref = pool_->ref(b);
   const std::vector<std::uint32_t> waiting = loading_;
   for (const std::uint32_t i : waiting) {
     SequenceData& seq = *sequences_[i];
@@ -248,6 +249,7 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
     const auto at = std::find(seq.blocks.begin(), seq.blocks.end(), b);
     if (at != seq.blocks.end()) CutBack(seq, static_cast<std::uint32_t>(at - seq.blocks.begin()));
   }
+  if (!pool_->alive(ref)) return;  // a private tail: who waited for it has given it up
   if (pool_->copy(b, kHbmTier) == CopyState::kWriting) DetachCopy(b, kHbmTier);
   if (!drop_source) return;
   const bool last = pool_->valid_mask(b) == (1u << source);
