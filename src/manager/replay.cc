@@ -46,21 +46,23 @@ class Script {
     return true;
   }
 
-  /// At the next record; only the first time counts. Returns false.
-  bool Diverge(const std::string& what) {
-    if (diverged() || ran_out_) return false;
-    report_.record = next_;
-    report_.offset = Peek() != nullptr ? Peek()->offset : 0;
-    report_.divergence =
-        StrCat("record ", report_.record, " at offset ", report_.offset, ": ", what);
-    return false;
-  }
+  /// At the next record, or at the last one taken; only the first time counts. Returns false.
+  bool Diverge(const std::string& what) { return DivergeAt(next_, what); }
+  bool DivergeAtLast(const std::string& what) { return DivergeAt(next_ - 1, what); }
   [[nodiscard]] bool diverged() const noexcept { return !report_.divergence.empty(); }
   /// The log ended within a call.
   [[nodiscard]] bool ran_out() const noexcept { return ran_out_; }
   [[nodiscard]] ReplayReport& report() noexcept { return report_; }
 
  private:
+  bool DivergeAt(std::size_t record, const std::string& what) {
+    if (diverged() || ran_out_) return false;
+    report_.record = record;
+    report_.offset = records_[std::min(record, records_.size() - 1)].offset;
+    report_.divergence = StrCat("record ", record, " at offset ", report_.offset, ": ", what);
+    return false;
+  }
+
   std::vector<Record> records_;
   std::size_t next_ = 0;
   bool ran_out_ = false;
@@ -78,8 +80,8 @@ class ScriptedEngine final : public TransferEngine {
     std::uint64_t offered = copies.size();
     std::uint64_t accepted = 0;
     if (script_->Take(RecordKind::kSubmitted, offered, accepted) && offered != copies.size()) {
-      script_->Diverge(StrCat("before it the run offers the engine ", copies.size(),
-                              " copies, the log ", offered));
+      script_->DivergeAtLast(
+          StrCat("the run offers the engine ", copies.size(), " copies, the log ", offered));
     }
     return accepted;
   }
@@ -119,8 +121,8 @@ class ScriptedEngine final : public TransferEngine {
     TierIndex logged_to = to;
     if (script_->Take(kind, logged_from, logged_to, values...) &&
         (logged_from != from || logged_to != to)) {
-      script_->Diverge(StrCat("before it the run asks for the link ", from, " to ", to,
-                              ", the log ", logged_from, " to ", logged_to));
+      script_->DivergeAtLast(StrCat("the run asks for the link ", from, " to ", to, ", the log ",
+                                    logged_from, " to ", logged_to));
     }
   }
 
@@ -246,7 +248,7 @@ void Replay::TakePartsOf(ManagerOptions& options, const std::vector<std::string>
       NamespaceId asked = ns;
       NamespaceId mapped = ns;
       if (script_.Take(RecordKind::kMapped, asked, mapped) && asked != ns) {
-        script_.Diverge("before it another namespace is mapped");
+        script_.DivergeAtLast("the run maps another namespace");
       }
       return mapped;
     };
@@ -284,6 +286,7 @@ StatusOr<ReplayReport> Replay::Run(ManagerOptions options) {
     if (record->kind == RecordKind::kEnd) {
       std::uint64_t hash = 0;
       report.complete = script_.Take(RecordKind::kEnd, hash);
+      if (hash != core.decision_hash()) script_.DivergeAtLast("the runs end differently");
     } else if (record->kind != RecordKind::kCall) {
       script_.Diverge(StrCat("the run needs nothing more, the log has ", ToString(record->kind)));
     } else if (Status s = RepeatCall(core, *record); !s.ok()) {
@@ -337,7 +340,7 @@ void Replay::CompareDecisions(ManagerCore& core, std::string_view call) {
                   static_cast<unsigned long long>(logged_hash_));
     script_.Diverge(StrCat(call, " decided otherwise: ", text.data()));
   } else if (core.decision_hash() != logged_hash_) {
-    script_.Diverge(StrCat("before it ", call, " decided something, in the log nothing"));
+    script_.Diverge(StrCat("right before, ", call, " decided something, in the log nothing"));
   }
 }
 
@@ -347,7 +350,7 @@ bool Replay::Repeat(ManagerCore& core, Decoder& decode) {
   std::apply([&](auto&... a) { (a.Read(decode), ...); }, arguments);
   if (!decode.Finished()) return false;
   if (!std::apply([&](auto&... a) { return (a.Find(core) && ...); }, arguments)) {
-    script_.Diverge("before it a call on a sequence that does not live here");
+    script_.DivergeAtLast("a call on a sequence that does not live here");
     return true;
   }
   const auto call = [&](auto&... a) -> decltype(auto) { return Call<kMethod>(core, a.Get()...); };
