@@ -16,6 +16,7 @@ enum class Decision : std::uint8_t {
   kTable,      ///< of a sequence, from a position on: slots
   kGrant,      ///< slots set aside for a demand
   kTakeGrantBack,
+  kTaken,   ///< loads that the engine computes instead
   kDemand,  ///< registered or renewed: how much it needs
 };
 

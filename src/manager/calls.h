@@ -53,6 +53,9 @@ inline constexpr std::tuple kCalls{
     LoggedCall<&ManagerCore::Preempt>{"Preempt"},
     LoggedCall<&ManagerCore::Finish>{"Finish"},
     LoggedCall<&ManagerCore::Ready>{"Ready"},
+    LoggedCall<&ManagerCore::SetLinkLimit>{"SetLinkLimit"},
+    LoggedCall<&ManagerCore::TakeLoads>{"TakeLoads"},
+    LoggedCall<&ManagerCore::CommitTaken>{"CommitTaken"},
 };
 
 /// The place of a method in the list; its length if it is not there.
@@ -100,10 +103,10 @@ decltype(auto) Call(ManagerCore& core, Args&&... args) {
   if (InputRecorder* const recorder = core.recorder(); recorder != nullptr) {
     recorder->BeginCall(kNumber, core.Now(), Recorded(args)...);
   }
-  if constexpr (std::is_same_v<Result, Admission>) {
-    Admission admission = (core.*kMethod)(std::forward<Args>(args)...);
-    core.NoteAdmission(admission);
-    return admission;
+  if constexpr (std::is_same_v<Result, Admission> || std::is_same_v<Result, TakenLoads>) {
+    Result result = (core.*kMethod)(std::forward<Args>(args)...);
+    core.NoteResult(result);
+    return result;
   } else {
     return (core.*kMethod)(std::forward<Args>(args)...);
   }

@@ -313,7 +313,8 @@ class ManagerCore {
   TimePoint Now() const noexcept { return clock_.Now(); }
   InputRecorder* recorder() noexcept { return recorder_.get(); }
   std::uint64_t decision_hash() const noexcept { return decisions_.value(); }
-  void NoteAdmission(const Admission& admission) noexcept;
+  void NoteResult(const Admission& admission) noexcept;
+  void NoteResult(const TakenLoads& taken) noexcept;
   std::vector<std::string> Fingerprint() const;
 
  private:

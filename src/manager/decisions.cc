@@ -30,7 +30,12 @@ void ManagerCore::NoteDemand(Decision kind, const Demand& demand, std::uint32_t 
   decisions_.Add(demand.order);
 }
 
-void ManagerCore::NoteAdmission(const Admission& admission) noexcept {
+void ManagerCore::NoteResult(const TakenLoads& taken) noexcept {
+  decisions_.Begin(Decision::kTaken, static_cast<std::uint8_t>(taken.outcome));
+  decisions_.Add(Pair(taken.first_token, taken.tokens));
+}
+
+void ManagerCore::NoteResult(const Admission& admission) noexcept {
   const Shortfall& missing = admission.shortfall;
   decisions_.Begin(Decision::kAdmission, static_cast<std::uint8_t>(admission.outcome));
   decisions_.Add(Pair(admission.ready_tokens, admission.loading_tokens));

@@ -99,12 +99,12 @@ Outcome Sequence::Commit(std::uint32_t n, Fence fence) noexcept {
 TakenLoads Sequence::TakeLoads(std::uint32_t blocks) noexcept {
   const Target t = Resolve(control_, index_, generation_);
   if (t.seq == nullptr) return {.outcome = t.error};
-  return t.core->TakeLoads(*t.seq, blocks);
+  return Call<&ManagerCore::TakeLoads>(*t.core, *t.seq, blocks);
 }
 
 Outcome Sequence::CommitTaken(Fence fence) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->CommitTaken(*t.seq, fence);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::CommitTaken>(*t.core, *t.seq, fence);
 }
 
 Outcome Sequence::Truncate(std::uint32_t n) noexcept {
@@ -273,7 +273,7 @@ KvCacheManager::OffloadResult KvCacheManager::Onboard(std::span<const Token> tok
   return Call<&ManagerCore::Onboard>(*core_, tokens, ns);
 }
 Status KvCacheManager::SetLinkLimit(TierIndex from, TierIndex to, LinkLimit limit) {
-  return core_->SetLinkLimit(from, to, limit);
+  return Call<&ManagerCore::SetLinkLimit>(*core_, from, to, limit);
 }
 Status KvCacheManager::Resize(TierIndex tier, std::uint32_t slots) {
   return Call<&ManagerCore::Resize>(*core_, tier, slots);

@@ -31,13 +31,16 @@ void Fields(auto& a, Same<PrefixHash> auto& v) { a(v.high, v.low); }
 void Fields(auto& a, Same<BlockContent> auto& v) { a(v.block, v.key); }
 void Fields(auto& a, Same<Fence> auto& v) { a(v.timeline, v.step); }
 void Fields(auto& a, Same<Quota> auto& v) { a(v.soft, v.hard); }
+void Fields(auto& a, Same<LinkLimit> auto& v) {
+  a(v.bytes_per_second, v.background_bytes_per_second);
+}
 void Fields(auto& a, Same<NamespaceKey> auto& v) { a(v.tenant, v.adapter, v.model, v.layout); }
 void Fields(auto& a, Same<PauseHint> auto& v) {
   a(v.wait, v.tool, v.expected_return, v.expected_return_log_sd);
 }
 void Fields(auto& a, Same<AdmitRequest> auto& v) {
   a(v.session, v.request, v.tokens, v.ns, v.priority, v.timeline, v.lookahead_tokens, v.content,
-    v.publish, v.critical_path);
+    v.publish, v.critical_path, v.two_ended);
 }
 void Fields(auto& a, Same<Completion> auto& v) { a(v.id, v.terminal, v.result, v.layers_done); }
 
