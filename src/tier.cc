@@ -66,6 +66,14 @@ TierSpec Nvme(std::string path, std::uint64_t bytes) {
   return spec;
 }
 
+Arena UnreachableArena(std::uint32_t slots, std::uint32_t layers, std::uint64_t layer_bytes) {
+  Arena arena;
+  arena.layer_base.assign(layers, nullptr);
+  arena.layer_bytes = layer_bytes;
+  arena.slots = slots;
+  return arena;
+}
+
 StatusOr<Arena> AllocateHostArena(std::uint32_t slots, std::uint32_t layers,
                                   std::uint64_t layer_bytes) {
   if (slots == 0 || layers == 0 || layer_bytes == 0) {

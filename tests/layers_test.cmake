@@ -4,13 +4,13 @@
 
 # layer | path below include/tidepool/ or src/, without extension
 set(layers
-  "0|types|status|clock|version|export|annotated_mutex|str_cat|time_math|zeroed_array"
+  "0|types|status|clock|version|export|annotated_mutex|str_cat|time_math|zeroed_array|decision_hash"
   "1|scheduling_signals|block|lifecycle|tier|kv_layout|observer"
   "2|prefix_index.*|digest|block_.+|slot_allocator|recency_log|event_log"
   "2|estimators|session_model|session_ranking.*"
   "2|eviction_policy|codec|transfer/.*|uring/.*"
   "3|policy/.*|tide/.*"
-  "4|built_in_policies|kv_cache_manager|manager/.*|sequence|admission"
+  "4|built_in_policies|kv_cache_manager|manager/.*|sequence|admission|input_log"
   "5|tidepool|testing/.*|spdlog/.*|tools/.*")
 
 # Third-party headers, and the only places that may include them.

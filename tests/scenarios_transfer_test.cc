@@ -172,5 +172,23 @@ TEST(Scenario, S49AppendDoesNotTouchAPartialTailUnderCopy) {
   EXPECT_EQ(s.manager().counts().held, 2u);
 }
 
+TEST(Scenario, S47AFailedLoadOfAPreemptedTailFreesItOnce) {
+  ScenarioFixture s({.hbm = 4, .dram = 4});
+  EXPECT_EQ(s.Allocate("S", Text(1, 6), {.session = 1}), kOk);
+  EXPECT_EQ(s.Commit("S", 6), kOk);
+  EXPECT_EQ(s.Preempt("S", PreemptMode::kOffload), kOk);
+  s.Settle();  // the tail is below only
+  EXPECT_EQ(s.Counts(), "free 3, cached 1");
+  EXPECT_EQ(s.Resume("S"), kOk);
+  EXPECT_EQ(s.admission("S").loading_tokens, 2u);
+  s.engine().FinishAll(TransferResult::kFailed);
+  s.Poll();
+  EXPECT_EQ(s.ticket("S").Ready(), kLoadFailed);
+  EXPECT_EQ(s.seq("S").tokens(), 4u);
+  EXPECT_EQ(s.Counts(), "free 3, held 1");
+  EXPECT_EQ(s.manager().used_slots(kLowerTier), 0u);
+  EXPECT_EQ(s.Append("S", {7, 8}), kOk);
+}
+
 }  // namespace
 }  // namespace tidepool::testing

@@ -36,6 +36,8 @@
 
 namespace tidepool {
 
+class InputLog;
+
 struct ManagerOptions {
   KvLayout layout;
   std::vector<TierSpec> tiers;  ///< HBM first; 1 to kMaxTiers
@@ -45,6 +47,7 @@ struct ManagerOptions {
   std::unique_ptr<TransferEngine> engine;  ///< null = MakeHostEngine()
   const Clock* clock = nullptr;            ///< null = Clock::Steady(); outlives the manager
   Observer* observer = nullptr;            ///< may be null; outlives the manager
+  InputLog* input_log = nullptr;           ///< null = off; outlives the manager (input_log.h)
   /// Engines that route across models: the namespace whose blocks serve requests of the argument.
   std::function<NamespaceId(NamespaceId)> namespace_map;  ///< null = identity
   CostModel recompute;                    ///< unknown = never prefer recompute to reload
@@ -233,6 +236,9 @@ class TIDEPOOL_EXPORT KvCacheManager {
   [[nodiscard]] std::uint32_t layers() const noexcept;
   /// Memory of a tier (empty for files): where an embedded engine reads and writes its KV.
   [[nodiscard]] const Arena& arena(TierIndex tier) const noexcept;
+  /// Rolling hash of all decisions so far: copies started and given up, admissions, block tables,
+  /// slots set aside. Equal for equal options and inputs, whatever the process or machine.
+  [[nodiscard]] std::uint64_t decision_hash() const noexcept;
   [[nodiscard]] std::string DescribeTransfers() const;
   /// Blocks of a published prefix in order; read-only, for tests and tools.
   void Lookup(std::span<const Token> tokens, NamespaceId ns, std::vector<BlockId>& blocks) const;

@@ -4,6 +4,7 @@
 #include "tidepool/built_in_policies.h"     // IWYU pragma: export
 #include "tidepool/clock.h"                 // IWYU pragma: export
 #include "tidepool/eviction_policy.h"       // IWYU pragma: export
+#include "tidepool/input_log.h"             // IWYU pragma: export
 #include "tidepool/kv_cache_manager.h"      // IWYU pragma: export
 #include "tidepool/kv_layout.h"             // IWYU pragma: export
 #include "tidepool/lifecycle.h"             // IWYU pragma: export
@@ -23,5 +24,6 @@
 #include "tidepool/tide/tide.h"             // IWYU pragma: export
 #include "tidepool/tier.h"                  // IWYU pragma: export
 #include "tidepool/transfer/host_engine.h"  // IWYU pragma: export
+#include "tidepool/transfer/rank_engine.h"  // IWYU pragma: export
 #include "tidepool/types.h"                 // IWYU pragma: export
 #include "tidepool/version.h"               // IWYU pragma: export

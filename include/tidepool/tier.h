@@ -76,4 +76,9 @@ TIDEPOOL_EXPORT TierSpec Nvme(std::string path, std::uint64_t bytes);
 TIDEPOOL_EXPORT StatusOr<Arena> AllocateHostArena(std::uint32_t slots, std::uint32_t layers,
                                                   std::uint64_t layer_bytes);
 
+/// Stands for memory that this process cannot reach, only a transfer engine's workers can
+/// (transfer/rank_engine.h): a geometry without addresses. As HBM it wants DeviceWork::kQueued.
+TIDEPOOL_EXPORT Arena UnreachableArena(std::uint32_t slots, std::uint32_t layers,
+                                       std::uint64_t layer_bytes);
+
 }  // namespace tidepool

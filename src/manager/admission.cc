@@ -329,6 +329,7 @@ void ManagerCore::SetTable(SequenceData& seq, std::uint32_t from) {
   }
   seq.table_changed_from = std::min(seq.table_changed_from, from);
   ++seq.table_version;
+  NoteTable(seq, from);
 }
 
 // The leading tokens of a shared block continue the match: copy them into the first fresh block.

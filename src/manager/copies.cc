@@ -32,6 +32,13 @@ bool ManagerCore::AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns) {
   return true;
 }
 
+void ManagerCore::NotifyEvicted(std::span<const BlockId> blocks, TierIndex tier,
+                                EvictReason reason) {
+  decisions_.Begin(Decision::kGiveUp, std::uint64_t{tier} << 8 | static_cast<std::uint8_t>(reason));
+  decisions_.Add({Numbers(blocks), blocks.size()});
+  policies_[tier]->OnEvicted(blocks, reason);
+}
+
 void ManagerCore::NotifyCopies(std::span<const BlockId> blocks, TierIndex tier, CopyState state) {
   for (TierIndex t = 0; t < tiers_; ++t) {
     if (t != tier) policies_[t]->OnCopyChanged(blocks, tier, state);
@@ -74,7 +81,7 @@ void ManagerCore::DropLowerCopies(BlockId block) {
   const std::uint32_t copies = pool_->valid_mask(block);
   for (TierIndex t = 1; t < tiers_; ++t) {
     if (((copies >> t) & 1u) == 0) continue;
-    policies_[t]->OnEvicted({&block, 1}, EvictReason::kReleased);
+    NotifyEvicted({&block, 1}, t, EvictReason::kReleased);
     DetachCopy(block, t);
     NotifyCopy(block, t, CopyState::kAbsent);
   }

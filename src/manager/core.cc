@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "src/manager/input_recorder.h"
 #include "src/str_cat.h"
 #include "tidepool/policy/lru.h"
 #include "tidepool/transfer/host_engine.h"
@@ -41,6 +42,10 @@ Status ValidateTier(const TierSpec& tier, std::size_t index) {
   if (tier.device_work == DeviceWork::kInline && hbm && tier.slots == 0 && tier.bytes == 0 &&
       tier.arena.layer_base.empty()) {
     return Invalid(StrCat(name, ".arena"), "has slots but no memory");
+  }
+  if (tier.device_work == DeviceWork::kInline && hbm && !tier.arena.layer_base.empty() &&
+      tier.arena.layer_base[0] == nullptr) {
+    return Invalid(StrCat(name, ".device_work"), "inline work needs memory that can be reached");
   }
   return absl::OkStatus();
 }
@@ -82,7 +87,11 @@ Status ManagerCore::Validate(const ManagerOptions& options) {
 
 ManagerCore::ManagerCore(ManagerOptions options)
     : options_(std::move(options)), control_(new Control) {
-  if (options_.clock == nullptr) options_.clock = Clock::Steady();
+  clock_.set_source(options_.clock != nullptr ? options_.clock : Clock::Steady());
+  if (options_.input_log != nullptr) {
+    recorder_ = std::make_unique<InputRecorder>(options_.input_log);
+    options_.namespace_map = recorder_->Wrap(std::move(options_.namespace_map));
+  }
   observer_ = options_.observer;
   control_->core.store(this);
   BindThread();
@@ -94,6 +103,7 @@ ManagerCore::~ManagerCore() {
     const std::lock_guard lock(control_->mutex);
     control_->core.store(nullptr);
   }
+  if (recorder_ != nullptr) recorder_->End(decisions_.value());
   control_->Unref();
 }
 
@@ -154,7 +164,7 @@ Status ManagerCore::Start() {
                           .slots = {},
                           .reserve_null_slot = options_.reserve_null_slot,
                           .observer = observer_,
-                          .clock = options_.clock};
+                          .clock = &clock_};
   for (const TierBinding& b : bindings_) pool.slots.push_back(b.slots);
   pool_ = std::make_unique<BlockPool>(pool);
   index_ =
@@ -163,6 +173,7 @@ Status ManagerCore::Start() {
                                                          .child_hash = options_.child_hash,
                                                          .block_digest = options_.block_digest});
   engine_ = options_.engine ? std::move(options_.engine) : MakeHostEngine();
+  if (recorder_ != nullptr) engine_ = recorder_->Wrap(std::move(engine_));
   if (Status s = engine_->Attach(bindings_, observer_); !s.ok()) return s;
   for (TierIndex t = 1; t < tiers_; ++t) {
     if (!engine_->Supports(t, 0) || !engine_->Supports(static_cast<TierIndex>(t - 1), t)) {
@@ -196,6 +207,7 @@ Status ManagerCore::Start() {
     link_signals_.push_back({.from = t, .to = 0});
   }
   links_.resize(link_signals_.size());
+  if (recorder_ != nullptr) recorder_->Header(Now(), Fingerprint());
   RefreshSignals();
   return absl::OkStatus();
 }
@@ -206,14 +218,15 @@ void ManagerCore::BindThread() noexcept {
 }
 
 void ManagerCore::DrainReleasedHandles() {
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> released;
+  std::vector<SequenceRef> released;
   {
     const std::lock_guard lock(control_->mutex);
     released.swap(control_->released);
     control_->has_released.store(false, std::memory_order_relaxed);
   }
+  if (recorder_ != nullptr) recorder_->Released(released);
   for (const auto& [index, generation] : released) {
-    if (SequenceData* seq = Find(index, generation)) Finish(*seq, Fence::Done());
+    if (SequenceData* seq = Find(index, generation)) EndSequence(*seq, {});
   }
 }
 

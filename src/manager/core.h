@@ -21,13 +21,22 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "src/block_spans.h"
+#include "src/decision_hash.h"
+#include "src/manager/call_clock.h"
 #include "src/manager/link_meter.h"
 #include "src/manager/submit_queue.h"
 #include "tidepool/kv_cache_manager.h"
 
 namespace tidepool::internal {
 
+class InputRecorder;
 class ManagerCore;
+
+/// A sequence, as its handle names it.
+struct SequenceRef {
+  std::uint32_t index = 0;
+  std::uint32_t generation = 0;
+};
 
 /// Shared by a manager and its handles; outlives both.
 struct Control {
@@ -35,7 +44,7 @@ struct Control {
   std::atomic<ManagerCore*> core{nullptr};
   std::atomic<const void*> scheduler_thread{nullptr};
   std::mutex mutex;  // guards released, and core against the destructor on other threads
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> released;  // (index, generation)
+  std::vector<SequenceRef> released;
   std::atomic<bool> has_released{false};
 
   void Ref() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
@@ -305,14 +314,27 @@ class ManagerCore {
   std::uint64_t block_bytes() const noexcept { return block_bytes_; }
   std::uint32_t layers() const noexcept { return layers_; }
 
+  // --- Determinism (see calls.h). ---
+  void BeginCall() noexcept { clock_.BeginCall(); }
+  TimePoint Now() const noexcept { return clock_.Now(); }
+  InputRecorder* recorder() noexcept { return recorder_.get(); }
+  std::uint64_t decision_hash() const noexcept { return decisions_.value(); }
+  void NoteResult(const Admission& admission) noexcept;
+  void NoteResult(const TakenLoads& taken) noexcept;
+  std::vector<std::string> Fingerprint() const;
+
  private:
   friend class PlanContext;  // poll.cc
+
+  // decisions.cc
+  void NoteCopy(const Transfer& transfer) noexcept;
+  void NoteTable(const SequenceData& seq, std::uint32_t from) noexcept;
+  void NoteDemand(Decision kind, const Demand& demand, std::uint32_t slots) noexcept;
 
   // core.cc
   void BindThread() noexcept;
   void DrainReleasedHandles();
   Status BindTiers();
-  TimePoint Now() const noexcept { return options_.clock->Now(); }
   void RefreshSignals();
   void StampSignals();
   void RefreshTier(TierIndex tier);
@@ -388,6 +410,7 @@ class ManagerCore {
   void Discard(std::span<const BlockId> blocks);
   void SetClaim(SequenceData& seq);
   void EndTurn(SequenceData& seq, const PauseHint& wait);
+  void EndSequence(SequenceData& seq, const PauseHint& wait);
   void NotifySession(std::uint32_t session);
   void NotifyMovedClaim(std::uint32_t session);
   PrefixIndex::MovedClaim* MovedClaimIfWanted() noexcept {
@@ -451,6 +474,8 @@ class ManagerCore {
   bool AttachCopy(BlockId block, TierIndex tier, std::uint32_t ns);
   void CommitCopy(BlockId block, TierIndex tier);
   SlotId DetachCopy(BlockId block, TierIndex tier, bool quarantine = false);
+  /// The only way to tell a policy that copies were given up.
+  void NotifyEvicted(std::span<const BlockId> blocks, TierIndex tier, EvictReason reason);
   void NotifyCopies(std::span<const BlockId> blocks, TierIndex tier, CopyState state);
   void NotifyCopy(BlockId block, TierIndex tier, CopyState state) {
     NotifyCopies({&block, 1}, tier, state);
@@ -529,6 +554,9 @@ class ManagerCore {
   std::uint32_t ShortfallOf(TierIndex tier) const noexcept;
 
   ManagerOptions options_;
+  CallClock clock_;
+  DecisionHash decisions_;
+  std::unique_ptr<InputRecorder> recorder_;  // outlives what it has wrapped
   Control* control_;
   TierIndex tiers_ = 0;
   std::uint32_t block_tokens_ = 0;

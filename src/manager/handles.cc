@@ -1,10 +1,11 @@
 // The facade and the handles: each call finds the core behind its handle, or says why it cannot.
 #include <utility>
 
-#include "src/manager/core.h"
+#include "src/manager/calls.h"
 
 namespace tidepool {
 
+using internal::Call;
 using internal::Control;
 using internal::ManagerCore;
 using internal::SequenceData;
@@ -49,12 +50,12 @@ Sequence::~Sequence() {
   if (control_ == nullptr) return;
   if (control_->scheduler_thread.load(std::memory_order_relaxed) == internal::ThisThread()) {
     if (const Target t = Resolve(control_, index_, generation_); t.seq != nullptr) {
-      t.core->Finish(*t.seq, Fence::Done());
+      Call<&ManagerCore::Finish>(*t.core, *t.seq, Fence::Done(), PauseHint{});
     }
   } else {
     const std::lock_guard lock(control_->mutex);
     if (control_->core.load() != nullptr) {
-      control_->released.emplace_back(index_, generation_);
+      control_->released.push_back({index_, generation_});
       control_->has_released.store(true, std::memory_order_release);
     }
   }
@@ -87,33 +88,33 @@ bool Sequence::paused() const noexcept {
 
 Outcome Sequence::Append(std::span<const Token> tokens) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Append(*t.seq, tokens);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Append>(*t.core, *t.seq, tokens);
 }
 
 Outcome Sequence::Commit(std::uint32_t n, Fence fence) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Commit(*t.seq, n, fence);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Commit>(*t.core, *t.seq, n, fence);
 }
 
 TakenLoads Sequence::TakeLoads(std::uint32_t blocks) noexcept {
   const Target t = Resolve(control_, index_, generation_);
   if (t.seq == nullptr) return {.outcome = t.error};
-  return t.core->TakeLoads(*t.seq, blocks);
+  return Call<&ManagerCore::TakeLoads>(*t.core, *t.seq, blocks);
 }
 
 Outcome Sequence::CommitTaken(Fence fence) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->CommitTaken(*t.seq, fence);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::CommitTaken>(*t.core, *t.seq, fence);
 }
 
 Outcome Sequence::Truncate(std::uint32_t n) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Truncate(*t.seq, n);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Truncate>(*t.core, *t.seq, n);
 }
 
 ForkResult Sequence::Fork() noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  if (t.seq != nullptr) return t.core->Fork(*t.seq);
+  if (t.seq != nullptr) return Call<&ManagerCore::Fork>(*t.core, *t.seq);
   ForkResult result;
   result.outcome = t.error;
   return result;
@@ -121,17 +122,17 @@ ForkResult Sequence::Fork() noexcept {
 
 Outcome Sequence::DropLeading(std::uint32_t blocks) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->DropLeading(*t.seq, blocks);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::DropLeading>(*t.core, *t.seq, blocks);
 }
 
 Outcome Sequence::Pause(const PauseHint& hint) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Pause(*t.seq, hint);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Pause>(*t.core, *t.seq, hint);
 }
 
 Admission Sequence::Resume() noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  if (t.seq != nullptr) return t.core->Resume(*t.seq);
+  if (t.seq != nullptr) return Call<&ManagerCore::Resume>(*t.core, *t.seq);
   Admission admission;
   admission.outcome = t.error;
   return admission;
@@ -139,13 +140,13 @@ Admission Sequence::Resume() noexcept {
 
 Outcome Sequence::Preempt(PreemptMode mode) noexcept {
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Preempt(*t.seq, mode);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Preempt>(*t.core, *t.seq, mode);
 }
 
 Outcome Sequence::Finish(Fence fence, const PauseHint& wait) noexcept {
   const Target t = Resolve(control_, index_, generation_);
   if (t.seq == nullptr) return t.error;
-  const Outcome outcome = t.core->Finish(*t.seq, fence, wait);
+  const Outcome outcome = Call<&ManagerCore::Finish>(*t.core, *t.seq, fence, wait);
   if (outcome != Outcome::kOk) return outcome;
   std::exchange(control_, nullptr)->Unref();
   return outcome;
@@ -180,13 +181,14 @@ LoadTicket::~LoadTicket() {
 Outcome LoadTicket::Ready(std::uint32_t layer) const noexcept {
   if (control_ == nullptr) return Outcome::kOk;
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Ready(*t.seq, layer);
+  return t.seq == nullptr ? t.error : Call<&ManagerCore::Ready>(*t.core, *t.seq, layer);
 }
 
 Outcome LoadTicket::Ready() const noexcept {
   if (control_ == nullptr) return Outcome::kOk;
   const Target t = Resolve(control_, index_, generation_);
-  return t.seq == nullptr ? t.error : t.core->Ready(*t.seq, t.core->layers() - 1);
+  return t.seq == nullptr ? t.error
+                          : Call<&ManagerCore::Ready>(*t.core, *t.seq, t.core->layers() - 1);
 }
 
 Outcome LoadTicket::WaitReady(std::uint32_t layer, Duration timeout) noexcept {
@@ -216,59 +218,65 @@ StatusOr<std::unique_ptr<KvCacheManager>> KvCacheManager::Create(ManagerOptions 
 }
 
 StatusOr<NamespaceId> KvCacheManager::RegisterNamespace(const NamespaceKey& key) {
-  return core_->RegisterNamespace(key);
+  return Call<&ManagerCore::RegisterNamespace>(*core_, key);
 }
 Status KvCacheManager::SetQuota(NamespaceId ns, TierIndex tier, Quota quota) {
-  return core_->SetQuota(ns, tier, quota);
+  return Call<&ManagerCore::SetQuota>(*core_, ns, tier, quota);
 }
-Status KvCacheManager::DropNamespace(NamespaceId ns) { return core_->DropNamespace(ns); }
-void KvCacheManager::AdvanceEpoch() { core_->AdvanceEpoch(); }
+Status KvCacheManager::DropNamespace(NamespaceId ns) {
+  return Call<&ManagerCore::DropNamespace>(*core_, ns);
+}
+void KvCacheManager::AdvanceEpoch() { Call<&ManagerCore::AdvanceEpoch>(*core_); }
 std::uint64_t KvCacheManager::epoch() const noexcept { return core_->epoch(); }
-void KvCacheManager::Clear() { core_->Clear(); }
+void KvCacheManager::Clear() { Call<&ManagerCore::Clear>(*core_); }
 ProbeResult KvCacheManager::Probe(const AdmitRequest& request) const {
-  return core_->Probe(request);
+  return Call<&ManagerCore::Probe>(*core_, request);
 }
-Admission KvCacheManager::Admit(const AdmitRequest& request) { return core_->Admit(request); }
+Admission KvCacheManager::Admit(const AdmitRequest& request) {
+  return Call<&ManagerCore::Admit>(*core_, request);
+}
 void KvCacheManager::CancelDemand(RequestId request, SessionId session) {
-  core_->CancelDemand(request, session);
+  Call<&ManagerCore::CancelDemand>(*core_, request, session);
 }
 Outcome KvCacheManager::CompleteStep(TimelineId timeline, std::uint64_t step) {
-  return core_->CompleteStep(timeline, step);
+  return Call<&ManagerCore::CompleteStep>(*core_, timeline, step);
 }
-void KvCacheManager::Poll() { core_->Poll(); }
+void KvCacheManager::Poll() { Call<&ManagerCore::Poll>(*core_); }
 void KvCacheManager::DrainStepWork(Fence fence, StepWork& work) {
-  core_->DrainStepWork(fence, work);
+  Call<&ManagerCore::DrainStepWork>(*core_, fence, work);
 }
 void KvCacheManager::DrainEvents(EventBatch& batch) { core_->DrainEvents(batch); }
 EventSnapshot KvCacheManager::Snapshot() const { return core_->Snapshot(); }
 bool KvCacheManager::WaitIdle(Duration timeout) { return core_->WaitIdle(timeout); }
 Outcome KvCacheManager::UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd) {
-  return core_->UpdateExpectedReturn(session, when, log_sd);
+  return Call<&ManagerCore::UpdateExpectedReturn>(*core_, session, when, log_sd);
 }
-Outcome KvCacheManager::SessionArrived(SessionId session) { return core_->SessionArrived(session); }
+Outcome KvCacheManager::SessionArrived(SessionId session) {
+  return Call<&ManagerCore::SessionArrived>(*core_, session);
+}
 Outcome KvCacheManager::CompleteSession(SessionId session) {
-  return core_->CompleteSession(session);
+  return Call<&ManagerCore::CompleteSession>(*core_, session);
 }
 const SchedulingSignals& KvCacheManager::signals() const noexcept { return core_->signals(); }
 std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes, Priority below) const {
-  return core_->PlanReclaim(bytes, below);
+  return Call<&ManagerCore::PlanReclaim>(*core_, bytes, below);
 }
 std::uint32_t KvCacheManager::Evict(TierIndex tier, std::uint32_t blocks) {
-  return core_->Evict(tier, blocks);
+  return Call<&ManagerCore::Evict>(*core_, tier, blocks);
 }
 KvCacheManager::OffloadResult KvCacheManager::Offload(std::span<const Token> tokens,
                                                       NamespaceId ns) {
-  return core_->Offload(tokens, ns);
+  return Call<&ManagerCore::Offload>(*core_, tokens, ns);
 }
 KvCacheManager::OffloadResult KvCacheManager::Onboard(std::span<const Token> tokens,
                                                       NamespaceId ns) {
-  return core_->Onboard(tokens, ns);
+  return Call<&ManagerCore::Onboard>(*core_, tokens, ns);
 }
 Status KvCacheManager::SetLinkLimit(TierIndex from, TierIndex to, LinkLimit limit) {
-  return core_->SetLinkLimit(from, to, limit);
+  return Call<&ManagerCore::SetLinkLimit>(*core_, from, to, limit);
 }
 Status KvCacheManager::Resize(TierIndex tier, std::uint32_t slots) {
-  return core_->Resize(tier, slots);
+  return Call<&ManagerCore::Resize>(*core_, tier, slots);
 }
 PoolCounts KvCacheManager::counts() const noexcept { return core_->pool().Counts(); }
 std::uint32_t KvCacheManager::used_slots(TierIndex tier) const noexcept {
@@ -284,10 +292,11 @@ std::uint64_t KvCacheManager::block_bytes() const noexcept { return core_->block
 std::uint32_t KvCacheManager::block_tokens() const noexcept { return core_->pool().block_tokens(); }
 std::uint32_t KvCacheManager::layers() const noexcept { return core_->layers(); }
 const Arena& KvCacheManager::arena(TierIndex tier) const noexcept { return core_->arena(tier); }
+std::uint64_t KvCacheManager::decision_hash() const noexcept { return core_->decision_hash(); }
 std::string KvCacheManager::DescribeTransfers() const { return core_->engine().Describe(); }
 void KvCacheManager::Lookup(std::span<const Token> tokens, NamespaceId ns,
                             std::vector<BlockId>& blocks) const {
-  core_->Lookup(tokens, ns, blocks);
+  Call<&ManagerCore::Lookup>(*core_, tokens, ns, blocks);
 }
 const BlockPool& KvCacheManager::pool() const noexcept { return core_->pool(); }
 const PrefixIndex& KvCacheManager::index() const noexcept { return core_->index(); }

@@ -115,6 +115,7 @@ void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing)
   d->priority = room.priority;
   d->hits_end = room.hits_end.valid() ? pool_->ref(room.hits_end) : BlockRef();
   d->need = d->granted + missing;
+  NoteDemand(Decision::kDemand, *d, missing);
   d->expiry = After(signals_.now, options_.demand_ttl);
 }
 
@@ -145,6 +146,7 @@ void ManagerCore::Grant(std::uint32_t slots) {
     if (best == nullptr) return;
     const std::uint32_t n = std::min(slots, best->need - best->granted);
     best->granted += n;
+    NoteDemand(Decision::kGrant, *best, n);
     slots -= n;
   }
 }
@@ -165,6 +167,7 @@ void ManagerCore::TrimGrants() {
     const auto over = static_cast<std::uint32_t>(granted - pool_->free_slots(kHbmTier));
     const std::uint32_t n = std::min(over, weakest->granted);
     weakest->granted -= n;
+    NoteDemand(Decision::kTakeGrantBack, *weakest, n);
     granted -= n;
   }
 }
@@ -386,7 +389,7 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
                                    .via = Phase::kCandidate,
                                    .via_cause = Cause::kSelectVictim});
     }
-    policies_[tier]->OnEvicted(demoted_, EvictReason::kDemoted);
+    NotifyEvicted(demoted_, tier, EvictReason::kDemoted);
     for (const BlockId b : demoted_) {
       LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
       DetachCopy(b, tier);
@@ -403,7 +406,7 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
                                                     .via = Phase::kCandidate,
                                                     .via_cause = Cause::kSelectVictim}
                                   : BlockPool::Move{.to = Phase::kFree, .cause = Cause::kDrop});
-  policies_[tier]->OnEvicted(dropped_, EvictReason::kCapacity);
+  NotifyEvicted(dropped_, tier, EvictReason::kCapacity);
   NotifyCopies(dropped_, tier, CopyState::kAbsent);
   for (const BlockId b : dropped_) {
     LogEvent(EventKind::kRemoved, b, tier, EvictReason::kCapacity, true);
@@ -434,7 +437,7 @@ void ManagerCore::DropEverywhere(std::span<const BlockId> blocks, EvictReason re
     for (TierIndex t = 0; t < tiers_; ++t) {
       if (((copies >> t) & 1u) == 0) continue;
       LogEvent(EventKind::kRemoved, b, t, reason, (copies >> (t + 1)) == 0);
-      policies_[t]->OnEvicted({&b, 1}, reason);
+      NotifyEvicted({&b, 1}, t, reason);
       NotifyCopy(b, t, CopyState::kAbsent);
       DetachCopy(b, t);
       ++stats_.evicted[t];

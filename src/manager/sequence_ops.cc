@@ -148,6 +148,7 @@ ForkResult ManagerCore::Fork(SequenceData& parent) {
   child->content = parent.content;
   child->last_fence = parent.last_fence;
   std::copy_n(parent.table.get(), blocks, child->table.get());
+  NoteTable(*child, 0);
   child->table_changed_from = 0;
   ++child->table_version;
   if (child->session != kNone) ++session_sequences_[child->session];
@@ -217,6 +218,11 @@ Outcome ManagerCore::Finish(SequenceData& seq, Fence fence, const PauseHint& wai
   if (!fence.done() && (seq.last_fence.done() || seq.last_fence.step < fence.step)) {
     seq.last_fence = fence;
   }
+  EndSequence(seq, wait);
+  return Outcome::kOk;
+}
+
+void ManagerCore::EndSequence(SequenceData& seq, const PauseHint& wait) {
   if (seq.state == SequenceState::kRunning) {
     EndTurn(seq, wait);
     ReleaseFrom(seq, 0, TailAction::kFree);
@@ -232,7 +238,6 @@ Outcome ManagerCore::Finish(SequenceData& seq, Fence fence, const PauseHint& wai
   }
   ++stats_.finished;
   FreeSequence(seq);
-  return Outcome::kOk;
 }
 
 // Starts the idle gap and claims the published path.
@@ -433,7 +438,7 @@ void ManagerCore::FreePrivate(BlockId block) {
 
 // Private blocks in no phase: their slots and ids go back.
 void ManagerCore::Discard(std::span<const BlockId> blocks) {
-  policies_[kHbmTier]->OnEvicted(blocks, EvictReason::kReleased);
+  NotifyEvicted(blocks, kHbmTier, EvictReason::kReleased);
   const bool plain = !quotas_ && device_zeros_.empty() &&
                      std::all_of(blocks.begin(), blocks.end(), [&](BlockId b) {
                        return pool_->slot(b, kHbmTier).valid() &&
@@ -447,7 +452,7 @@ void ManagerCore::Discard(std::span<const BlockId> blocks) {
     const std::uint32_t copies = pool_->valid_mask(b) | pool_->writing_mask(b);
     for (TierIndex t = 0; t < tiers_; ++t) {
       if (((copies >> t) & 1u) == 0) continue;
-      if (t != kHbmTier) policies_[t]->OnEvicted({&b, 1}, EvictReason::kReleased);
+      if (t != kHbmTier) NotifyEvicted({&b, 1}, t, EvictReason::kReleased);
       DetachCopy(b, t);
     }
     pool_->ClearFlag(b, word::kAbandoned);

@@ -1,7 +1,7 @@
 // Transfers: created with both ends pinned, submitted in class order, ended exactly once.
 #include <algorithm>
 
-#include "src/manager/core.h"
+#include "src/manager/calls.h"
 
 namespace tidepool::internal {
 namespace {
@@ -39,6 +39,7 @@ Transfer& ManagerCore::NewTransfer(BlockId block, TierIndex from, TierIndex to, 
   ++in_flight_[from];
   ++in_flight_[to];
   unsubmitted_.Push({from, to}, SubmitEntry(t, index));
+  NoteCopy(t);
   return t;
 }
 
@@ -291,7 +292,7 @@ void ManagerCore::FailLoad(BlockId b, TierIndex source, bool drop_source) {
   if (!drop_source) return;
   const bool last = pool_->valid_mask(b) == (1u << source);
   LogEvent(EventKind::kRemoved, b, source, EvictReason::kFailed, last);
-  policies_[source]->OnEvicted({&b, 1}, EvictReason::kFailed);
+  NotifyEvicted({&b, 1}, source, EvictReason::kFailed);
   const bool waits = DetachCopiesFrom(b, source);
   if (pool_->Has(b, word::kChosen)) Unchoose({&b, 1}, source);  // a copy down has just ended
   DetachCopy(b, source, waits);
@@ -386,7 +387,7 @@ void ManagerCore::FinishRelease(BlockId b, TierIndex tier) {
   if (tier == kHbmTier) UncoverParent(b);
   Unchoose({&b, 1}, tier);
   LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
-  policies_[tier]->OnEvicted({&b, 1}, EvictReason::kDemoted);
+  NotifyEvicted({&b, 1}, tier, EvictReason::kDemoted);
   DetachCopy(b, tier);
   if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
   NotifyCopy(b, tier, CopyState::kAbsent);
@@ -532,20 +533,20 @@ Outcome ManagerCore::Ready(SequenceData& seq, std::uint32_t layer) const noexcep
 Outcome ManagerCore::WaitReady(std::uint32_t index, std::uint32_t generation, std::uint32_t layer,
                                Duration timeout) {
   for (;;) {
-    Poll();
+    Call<&ManagerCore::Poll>(*this);
     SequenceData* seq = Find(index, generation);
     if (seq == nullptr) return Outcome::kStaleHandle;
-    const Outcome outcome = Ready(*seq, layer);
+    const Outcome outcome = Call<&ManagerCore::Ready>(*this, *seq, layer);
     if (outcome != Outcome::kPending || !engine_->Wait(timeout)) return outcome;
   }
 }
 
 bool ManagerCore::WaitIdle(Duration timeout) {
   for (;;) {
-    Poll();
+    Call<&ManagerCore::Poll>(*this);
     if (active_transfers_ == computed_) return true;
     if (!engine_->Wait(timeout)) {
-      Poll();
+      Call<&ManagerCore::Poll>(*this);
       return active_transfers_ == computed_;
     }
   }

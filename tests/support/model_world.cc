@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
+
 #include "tidepool/policy/lru.h"
 #include "tidepool/tide/tide.h"
 
@@ -68,8 +69,7 @@ struct ModelWorld::Kernel {
   std::uint32_t write_end = 0;
 };
 
-ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
-    : config_(config), reference_(config.block_tokens, kDigestSeed) {
+ManagerOptions ModelOptions(const ModelConfig& config) {
   ManagerOptions options;
   options.layout = KvLayout::Opaque(config.block_tokens * config.layers * kCellBytes,
                                     config.block_tokens, config.layers);
@@ -82,24 +82,32 @@ ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
     options.tiers.push_back(std::move(tier));
   }
   options.tiers[0].device_work = config.queued_work ? DeviceWork::kQueued : DeviceWork::kInline;
-  options.clock = &clock_;
   if (config.policy != nullptr) {
     options.policy = [make = config.policy](TierIndex) { return make(); };
   }
   if (config.tide) {
-    auto tide = std::make_shared<Tide>(TideOptions{.clean_pool = 0.4});
+    auto tide = std::make_shared<Tide>(TideOptions{.clean_pool = config.clean_pool});
     options.migrator = tide->MakePlanner();
-    options.policy = [tide](TierIndex tier) {
-      return tier == kHbmTier ? MakeLruPolicy() : tide->MakePolicy(tier);
+    options.policy = [tide, make = config.policy](TierIndex tier) {
+      if (tier != kHbmTier) return tide->MakePolicy(tier);
+      return make != nullptr ? make() : MakeLruPolicy();
     };
   }
-  options.observer = this;
   options.digest_seed = kDigestSeed;
   options.match_partial_tail = config.partial_tail;
   options.reserve_null_slot = config.null_slot;
   options.event_log_capacity = config.event_capacity;
   options.load_ttl = kLoadTtl;
   if (config.recompute) options.recompute = {.c0_seconds = 1e-6, .c1_seconds_per_token = 1e-6};
+  return options;
+}
+
+ModelWorld::ModelWorld(const ModelConfig& config, std::uint64_t seed)
+    : config_(config), reference_(config.block_tokens, kDigestSeed) {
+  ManagerOptions options = ModelOptions(config);
+  options.clock = &clock_;
+  options.observer = this;
+  options.input_log = config.input_log;
   auto engine =
       std::make_unique<FakeTransferEngine>(FakeEngineOptions{.automatic = true,
                                                              .faults = config.faults,

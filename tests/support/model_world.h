@@ -41,11 +41,15 @@ struct ModelConfig {
   std::uint32_t event_capacity = 0;
   FakeFaults faults = {};
   PolicyFactory policy = nullptr;  ///< null: the default
-  bool tide = false;               ///< a clean pool, and priced lower tiers
+  bool tide = false;               ///< a clean pool, and priced lower tiers; `policy` in HBM only
+  double clean_pool = 0.4;         ///< share of HBM
   bool tier_faults = false;        ///< tiers below HBM fail for a while and recover
   std::size_t accept_limit = static_cast<std::size_t>(-1);  ///< copies the engine takes at a time
   std::uint64_t steps = 13000;
+  InputLog* input_log = nullptr;
 };
+/// The manager that a world of this kind has, but for its engine, clock, observer and input log.
+[[nodiscard]] ManagerOptions ModelOptions(const ModelConfig& config);
 inline void PrintTo(const ModelConfig& config, std::ostream* out) { *out << config.name; }
 
 enum class ModelOpKind : std::uint8_t {
@@ -112,6 +116,7 @@ class ModelWorld final : private Observer {
   /// The first thing that went wrong, or empty.
   [[nodiscard]] const std::string& failure() const { return failure_; }
   [[nodiscard]] ModelTally tally() const;
+  [[nodiscard]] const KvCacheManager& manager() const { return *manager_; }
 
  private:
   struct Live {
