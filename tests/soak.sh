@@ -5,7 +5,7 @@
 #
 #   tests/soak.sh [SECONDS]      default: 60
 #
-# The last result is in docs/threading.md. SOAK_TESTS names a test binary that is built already.
+# SOAK_TESTS names a test binary that is built already.
 set -euo pipefail
 
 seconds=${1:-60}
