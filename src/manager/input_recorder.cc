@@ -33,6 +33,7 @@ class RecordedEngine final : public TransferEngine {
   }
   bool Wait(Duration timeout) noexcept override { return engine_->Wait(timeout); }
   void Cancel(TransferId id) noexcept override { engine_->Cancel(id); }
+  void Withdraw(TransferId id) noexcept override { engine_->Withdraw(id); }
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override {
     engine_->OnSlotFreed(tier, slot);
   }
@@ -110,7 +111,7 @@ std::vector<std::string> ManagerCore::Fingerprint() const {
       StrCat("max_sequence_blocks: ", o.max_sequence_blocks),
       StrCat("event_log_capacity: ", o.event_log_capacity),
       StrCat("demand_ttl: ", o.demand_ttl.count(), " ns"),
-      StrCat("load_deadline: ", o.load_deadline.count(), " ns")};
+      StrCat("load_ttl: ", o.load_ttl.count(), " ns")};
   for (TierIndex t = 0; t < tiers_; ++t) {
     const TierSpec& tier = o.tiers[t];
     lines.push_back(StrCat("tiers[", t, "]: ", ToString(tier.kind), ", ", bindings_[t].slots,
