@@ -30,7 +30,7 @@ class DecisionHash {
     state_ = (state_ ^ value) * 0x9fb21c651e98df25u;
     state_ ^= state_ >> 35;
   }
-  /// COMPLEXITY: some nanoseconds and a tenth of one for each number.
+  /// COMPLEXITY: some nanoseconds and half of one for each number.
   void Add(std::span<const std::uint32_t> numbers) noexcept;
   [[nodiscard]] std::uint64_t value() const noexcept { return state_; }
 

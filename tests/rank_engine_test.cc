@@ -276,6 +276,17 @@ TEST(RankEngine, ACancelledCopyIsGivenToNoFurtherRank) {
   EXPECT_EQ(rig.Polled(), "3:ok") << "too late on every rank";
 }
 
+TEST(RankEngine, WithdrawLeavesWhatARankHas) {
+  Rig rig({.ranks = 2});
+  rig.Submit({Rig::Request(1)});
+  (void)rig.Drain(0);
+  rig.Submit({Rig::Request(2)});
+  for (std::uint32_t id = 1; id <= 3; ++id) rig.engine.Withdraw(TransferId(id));
+  EXPECT_EQ(rig.Polled(), "2:cancelled");
+  EXPECT_THAT(rig.Drain(1), ElementsAre(1));
+  EXPECT_THAT(rig.Cancels(0), IsEmpty());
+}
+
 TEST(RankEngine, AFailedPartCallsTheOthersOff) {
   Rig rig({.ranks = 3});
   rig.Submit({Rig::Request(1)});

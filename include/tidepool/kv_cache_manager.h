@@ -137,8 +137,8 @@ struct ManagerStats {
   std::array<std::uint64_t, kMaxTiers> bytes_out{};  ///< copied out of each tier
   std::uint64_t loads = 0, loads_failed = 0, loads_timed_out = 0, loads_joined = 0;
   std::uint64_t offloads = 0, offloads_failed = 0, offloads_refused = 0, rescued = 0;
-  std::uint64_t withdrawn = 0;  ///< of the offloads, not made because a session came back early
-  std::uint64_t prefetched = 0;         ///< blocks loaded into HBM with no holder
+  std::uint64_t withdrawn = 0;   ///< of the offloads, not made because a session came back early
+  std::uint64_t prefetched = 0;  ///< blocks loaded into HBM with no holder
   std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
   std::uint64_t prefetched_wasted = 0;  ///< of those, gone from HBM before one did
   std::uint64_t taken_loads = 0;        ///< blocks computed by Sequence::TakeLoads instead

@@ -164,8 +164,8 @@ struct Transfer {
   bool abandoned = false;       // ...but nobody says that what is there then is right
   std::uint32_t taker = kNone;  // the sequence that computes it, or has asked to
   Fence fence;
-  bool withdrawable = false;    // until a session comes back for the block; then...
-  bool withdrawn = false;       // ...the engine was asked not to start it
+  bool withdrawable = false;  // until a session comes back for the block; then...
+  bool withdrawn = false;     // ...the engine was asked not to start it
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;

@@ -33,6 +33,7 @@ class RecordedEngine final : public TransferEngine {
   }
   bool Wait(Duration timeout) noexcept override { return engine_->Wait(timeout); }
   void Cancel(TransferId id) noexcept override { engine_->Cancel(id); }
+  void Withdraw(TransferId id) noexcept override { engine_->Withdraw(id); }
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override {
     engine_->OnSlotFreed(tier, slot);
   }

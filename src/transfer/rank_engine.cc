@@ -257,6 +257,11 @@ void RankEngine::Cancel(TransferId id) noexcept {
   impl_->Settle(copy);
 }
 
+void RankEngine::Withdraw(TransferId id) noexcept {
+  const auto it = impl_->by_id.find(id.value());
+  if (it != impl_->by_id.end() && !impl_->copies[it->second].begun) Cancel(id);
+}
+
 void RankEngine::OnSlotFreed(TierIndex tier, SlotId slot) noexcept {
   if (!impl_->options.freed_slots) return;
   for (Impl::Rank& rank : impl_->ranks) {

@@ -17,9 +17,10 @@
 // What a worker does with a plan: forget the freed slots, cancel what it is told to as far as it
 // has not begun, then copy, in the order given. Among all it holds it keeps the rules of engine.h:
 // strict classes, chunks of at most kMaxChunkBytes, one background chunk at a time while it holds a
-// demand load. Chunks are the worker's; this engine counts copies. Each copy of a plan gets exactly
-// one terminal completion, cancelled or not; completions without `terminal` report layers and may
-// be left out.
+// demand load. Chunks are the worker's; this engine counts copies, and leaves the turns of tenants
+// and the patience of background copies to the workers. Each copy of a plan gets exactly one
+// terminal completion, cancelled or not; completions without `terminal` report layers and may be
+// left out.
 //
 // Result of a copy, once no rank touches its slots any more:
 //   kOk         every rank: kOk
@@ -113,6 +114,7 @@ class TIDEPOOL_EXPORT RankEngine final : public TransferEngine {
   void Poll(std::vector<Completion>& completions) noexcept override;
   bool Wait(Duration timeout) noexcept override;
   void Cancel(TransferId id) noexcept override;
+  void Withdraw(TransferId id) noexcept override;  ///< once a rank has it, it has started
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override;
   [[nodiscard]] TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                               std::uint64_t bytes) const noexcept override;
