@@ -46,6 +46,24 @@ TEST(ReplayOptionsTest, TakesBothForms) {
   EXPECT_EQ(c->start_gap_s, 0.5);
 }
 
+TEST(ReplayOptionsTest, ATimeScaleMeansTheWallsClock) {
+  Trace trace;
+  trace.requests.push_back({.input_tokens = 6400, .first_range = 0});
+  for (std::uint64_t id = 0; id < 100; ++id) trace.AppendBlock(id);
+  const auto c = Parse({"--time-scale", "50", "--policy", "spear@tide"});
+  ASSERT_TRUE(c.ok()) << c.status();
+  const auto options = MakeReplayOptions(*c, trace);
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->pace, Pace::kWallClock);
+  EXPECT_EQ(options->time_scale, 50);
+  EXPECT_EQ(options->policy, HbmPolicy::kSpear);
+  EXPECT_EQ(options->tiering, Tiering::kTide);
+  const auto both = Parse({"--time-scale", "50", "--lockstep"});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(std::string(MakeReplayOptions(*both, trace).status().message()),
+              HasSubstr("--lockstep"));
+}
+
 TEST(ReplayOptionsTest, ErrorsNameTheValue) {
   EXPECT_THAT(ErrorOf({"--tracee", "x"}), HasSubstr("\"--tracee\": there is no such option"));
   EXPECT_THAT(ErrorOf({"file"}), HasSubstr("\"file\""));

@@ -157,6 +157,31 @@ TEST(ReplayTurns, OverlappingSessionsReadRightBytes) {
   }
 }
 
+// So fast that nothing waits long: what is checked is that time passes and every byte is right.
+TEST(ReplayTurns, OnTheWallsClockWithTide) {
+  const Trace trace = SmallTrace(4, 12);
+  const Schedule schedule = MakeSchedule(trace, 1, 60);
+  ReplayOptions options;
+  options.tier_blocks = Percent(trace, {15, 30, 60});
+  options.block_bytes = 64;
+  options.block_tokens = kSmallBlockTokens;
+  options.nvme_path = "unused";
+  options.make_file_io = [] { return std::make_unique<tidepool::testing::SparseFileIo>(); };
+  options.pace = Pace::kWallClock;
+  options.time_scale = 1e5;
+  options.policy = HbmPolicy::kSpear;
+  options.tiering = Tiering::kTide;
+  const auto result = RunReplay(trace, schedule, options, [](const Progress&) {});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->mismatches, 0u) << result->first_mismatch;
+  EXPECT_GT(result->verified_blocks, 0u);
+  EXPECT_EQ(result->requests, trace.requests.size());
+  EXPECT_GT(result->tide.pool_copies + result->tide.demand_copies, 0u);
+  EXPECT_EQ(result->tide.windows, result->requests - schedule.sessions);
+  EXPECT_LE(result->tide.windows_met, result->tide.windows);
+  EXPECT_GE(result->wall_s * 1e3 * options.time_scale, static_cast<double>(result->virtual_ms));
+}
+
 TEST(ReplayTurns, MoreRunsThanHbmHolds) {  // sessions must wait for each other
   const Trace trace = SmallTrace(3, 40);
   Schedule schedule = MakeSchedule(trace, 1, 60);

@@ -1,6 +1,7 @@
 #include "baselines.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace policy_lab {
@@ -58,6 +59,7 @@ class GapPlanner : public Migrator {
             std::vector<PlannedCopy>& plan) noexcept override {
     demands_->Plan(tier, context, signals, plan);
     if (tier != kHbmTier) return;
+    planned_.clear();
     for (const SessionId id : std::exchange(begun_, {})) {
       const SessionSignals* session = FindSession(signals, id);
       if (session != nullptr && Waits(*session)) OnWait(*session, context, signals, plan);
@@ -68,9 +70,16 @@ class GapPlanner : public Migrator {
   virtual void OnWait(const SessionSignals& session, MigrationContext& context,
                       const SchedulingSignals& signals, std::vector<PlannedCopy>& plan) = 0;
 
+  /// True if a copy of the block should be planned: it needs one, and this plan has not named it.
+  bool Take(BlockId block, const MigrationContext& context) {
+    return context.NeedsCopy(block, kHbmTier) && planned_.insert(block.value()).second;
+  }
+  [[nodiscard]] bool Planned(BlockId block) const { return planned_.count(block.value()) != 0; }
+
   std::vector<BlockId> path_;
 
  private:
+  std::unordered_set<std::uint32_t> planned_;  // blocks
   std::unique_ptr<Migrator> demands_ = tidepool::MakeDemandWriteBack();
   std::vector<SessionId> begun_;
 };
@@ -84,9 +93,7 @@ class NaiveShadow final : public GapPlanner {
               const SchedulingSignals& /*signals*/, std::vector<PlannedCopy>& plan) override {
     PathOf(session, context.blocks(), path_);
     for (auto b = path_.rbegin(); b != path_.rend(); ++b) {
-      if (context.NeedsCopy(*b, kHbmTier)) {
-        plan.push_back(CopyDown(*b, TransferClass::kShadowCopy, false));
-      }
+      if (Take(*b, context)) plan.push_back(CopyDown(*b, TransferClass::kShadowCopy, false));
     }
   }
 };
@@ -137,11 +144,9 @@ class UnisonSwap final : public GapPlanner {
     std::uint32_t left = n;
     for (const BlockId b : path_) {
       if (left == 0) break;
-      if (!context.blocks().Evictable(b, kHbmTier)) continue;
+      if (!context.blocks().Evictable(b, kHbmTier) || Planned(b)) continue;
       --left;
-      if (context.NeedsCopy(b, kHbmTier)) {
-        plan.push_back(CopyDown(b, TransferClass::kShadowCopy, true));
-      }
+      if (Take(b, context)) plan.push_back(CopyDown(b, TransferClass::kShadowCopy, true));
     }
     return n - left;
   }

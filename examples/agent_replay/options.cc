@@ -37,9 +37,11 @@ tiers: blocks (4096), bytes (512MiB, 2GB) or a share of the trace's distinct blo
   --io threads|uring   how the file is read and written (threads)
   --block-bytes N      payload of a block, a multiple of 8 (4096)
   --block-tokens N     tokens of a block, 4 to 4096 (as the trace says: 64 or 512)
-  --policy lru         what leaves a tier first (lru)
+  --policy P           what leaves a tier first: lru or spear; lru@tide or spear@tide copies ahead
+                       of need as well (lru)
 
 how
+  --time-scale X       time passes as in the trace, X times as fast (it jumps from event to event)
   --lockstep           one turn at a time, all transfers drained in between
   --verify yes|no      write and compare payloads (yes)
   --json FILE          all results for machines
@@ -106,7 +108,7 @@ struct Option {
 using Sv = std::string_view;
 constexpr std::array<Sv, 2> kBackends = {"threads", "uring"};
 constexpr std::array<Sv, 2> kYesNo = {"yes", "no"};
-constexpr std::array<Sv, 1> kPolicies = {"lru"};
+constexpr std::array<Sv, 4> kPolicies = {"lru", "spear", "lru@tide", "spear@tide"};
 constexpr std::array<Sv, 3> kPresets = {"coding", "autonomous", "chat"};
 constexpr std::uint32_t kMaxSessions = 1'000'000;
 constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30;
@@ -147,6 +149,10 @@ const Option kOptions[] = {
     {"--start-gap", true,
      [](Sv n, Sv v, CommandLine& c) {
        return Assign(ParseNumber<double>(n, v, 0, 1e6), c.start_gap_s);
+     }},
+    {"--time-scale", true,
+     [](Sv n, Sv v, CommandLine& c) {
+       return Assign(ParseNumber<double>(n, v, 1e-3, 1e6), c.time_scale);
      }},
     {"--hbm", true, [](Sv n, Sv v, CommandLine& c) { return Assign(ParseSize(n, v), c.hbm); }},
     {"--dram", true, [](Sv n, Sv v, CommandLine& c) { return Assign(ParseSize(n, v), c.dram); }},
@@ -258,6 +264,15 @@ StatusOr<ReplayOptions> MakeReplayOptions(const CommandLine& command_line, const
   options.pace = command_line.pace;
   options.verification = command_line.verification;
   options.payload_seed = command_line.seed;
+  options.policy = command_line.policy.starts_with("spear") ? HbmPolicy::kSpear : HbmPolicy::kLru;
+  options.tiering = command_line.policy.ends_with("@tide") ? Tiering::kTide : Tiering::kDemand;
+  if (command_line.time_scale > 0) {
+    if (options.pace == Pace::kLockstep) {
+      return absl::InvalidArgumentError("--time-scale: --lockstep has no time; give one of them");
+    }
+    options.pace = Pace::kWallClock;
+    options.time_scale = command_line.time_scale;
+  }
   const std::pair<std::string_view, const SizeSpec*> sizes[kTiers] = {
       {"--hbm", &command_line.hbm}, {"--dram", &command_line.dram}, {"--nvme", &command_line.nvme}};
   for (std::size_t t = 0; t < kTiers; ++t) {

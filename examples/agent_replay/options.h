@@ -42,6 +42,7 @@ struct CommandLine {
   std::uint32_t block_tokens = 0;  ///< 0: as the trace says
   std::string nvme_path;           ///< empty: a file in the temporary directory, removed afterwards
   std::string policy = "lru";
+  double time_scale = 0;  ///< 0: time jumps
   FileBackend io = FileBackend::kThreads;
   Pace pace = Pace::kOverlapping;
   Verification verification = Verification::kOn;

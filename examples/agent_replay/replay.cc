@@ -6,6 +6,7 @@
 #include <deque>
 #include <queue>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "turn_server.h"
@@ -35,9 +36,13 @@ struct Event {
 
 class Replayer {
  public:
-  Replayer(const Trace& trace, const Schedule& schedule,
+  Replayer(const Trace& trace, const Schedule& schedule, const ReplayOptions& options,
            const std::function<void(const Progress&)>& progress, TurnServer& server)
-      : trace_(trace), schedule_(schedule), progress_(progress), server_(server) {}
+      : trace_(trace),
+        schedule_(schedule),
+        options_(options),
+        progress_(progress),
+        server_(server) {}
 
   Status RunLockstep();
   Status RunOverlapping();
@@ -61,15 +66,19 @@ class Replayer {
     events_.push({time_ms, next_event_++, kind, request});
   }
   void AdvanceTo(std::int64_t time_ms) {
+    if (options_.pace == Pace::kWallClock) WaitUntil(time_ms);
     now_ms_ = std::max(now_ms_, time_ms);
     server_.SetTime(now_ms_);
   }
+  void WaitUntil(std::int64_t time_ms);
   void Report();
 
   const Trace& trace_;
   const Schedule& schedule_;
+  const ReplayOptions& options_;
   const std::function<void(const Progress&)>& progress_;
   TurnServer& server_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::int64_t now_ms_ = 0;
   std::uint64_t next_event_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -85,6 +94,20 @@ void Replayer::Report() {
   const double tokens = static_cast<double>(std::max<std::uint64_t>(1, result.prompt_tokens));
   progress_({result.requests, trace_.requests.size(),
              1 - static_cast<double>(result.recomputed_tokens) / tokens});
+}
+
+// Sleeps until the trace's time has come, polling as an engine does that has nothing else to do.
+// What took longer than the trace says makes everything after it later.
+void Replayer::WaitUntil(std::int64_t time_ms) {
+  constexpr std::chrono::microseconds kStep(500);
+  while (true) {
+    const std::chrono::duration<double, std::milli> spent =
+        std::chrono::steady_clock::now() - start_;
+    now_ms_ = std::max(now_ms_, static_cast<std::int64_t>(spent.count() * options_.time_scale));
+    if (now_ms_ >= time_ms) return;
+    server_.Poll();
+    std::this_thread::sleep_for(kStep);
+  }
 }
 
 // --- One at a time. ---
@@ -202,7 +225,7 @@ StatusOr<ReplayResult> RunReplay(const Trace& trace, const Schedule& schedule,
   const auto start = std::chrono::steady_clock::now();
   TurnServer server(trace, schedule, options);
   if (Status s = server.Create(); !s.ok()) return s;
-  Replayer replayer(trace, schedule, progress, server);
+  Replayer replayer(trace, schedule, options, progress, server);
   if (Status s =
           options.pace == Pace::kLockstep ? replayer.RunLockstep() : replayer.RunOverlapping();
       !s.ok()) {

@@ -34,7 +34,13 @@ inline constexpr std::size_t kTiers = 3;
 inline constexpr std::array<const char*, kTiers> kTierNames = {"hbm", "dram", "nvme"};
 
 enum class FileBackend : std::uint8_t { kThreads, kUring };
-enum class Pace : std::uint8_t { kOverlapping, kLockstep };
+enum class Pace : std::uint8_t {
+  kOverlapping,  ///< time jumps from event to event
+  kLockstep,     ///< so it does, one turn at a time
+  kWallClock,    ///< time passes: waits and service last as in the trace, divided by time_scale
+};
+enum class HbmPolicy : std::uint8_t { kLru, kSpear };
+enum class Tiering : std::uint8_t { kDemand, kTide };
 enum class Verification : std::uint8_t { kOn, kOff };
 
 struct ReplayOptions {
@@ -46,6 +52,9 @@ struct ReplayOptions {
   /// What stands behind the nvme tier instead of `io`, when set.
   std::function<std::unique_ptr<tidepool::FileIo>()> make_file_io;
   Pace pace = Pace::kOverlapping;
+  double time_scale = 1;  ///< seconds of the trace in one of the clock; kWallClock only
+  HbmPolicy policy = HbmPolicy::kLru;
+  Tiering tiering = Tiering::kDemand;
   Verification verification = Verification::kOn;
   std::uint64_t payload_seed = 1;
   ChromeTrace* trace = nullptr;  ///< open; copies, turns and waits are written to it; may be null
@@ -67,6 +76,15 @@ struct TimeSummary {
   double p99_us = 0;
 };
 
+/// What TIDE did, and what came of it. Windows: waits of sessions that have a next turn.
+struct TideSummary {
+  std::uint64_t pool_copies = 0, demand_copies = 0, held_back = 0;
+  std::uint64_t duplicates_left = 0, only_copies_left = 0;
+  std::uint64_t prefetched = 0, prefetched_used = 0, prefetched_wasted = 0;
+  std::uint64_t windows = 0;
+  std::uint64_t windows_met = 0;  ///< the turn after it neither loaded nor computed a block again
+};
+
 struct ReplayResult {
   std::array<TierResult, kTiers> tiers;
   std::uint64_t requests = 0;
@@ -84,7 +102,9 @@ struct ReplayResult {
   std::uint64_t verified_blocks = 0;
   std::uint64_t mismatches = 0;
   std::string first_mismatch;
-  TimeSummary metadata;  ///< Admit or Resume + Append, Commit, CompleteStep, Pause or Finish
+  TimeSummary metadata;   ///< Admit or Resume + Append, Commit, CompleteStep, Pause or Finish
+  TimeSummary load_wait;  ///< wall time that a turn waited for its loads
+  TideSummary tide;
   double metadata_bytes_per_block = 0;  ///< of every block there is room for; tokens excluded
   std::uint64_t metadata_bytes = 0;
   double wall_s = 0;

@@ -85,6 +85,16 @@ class JsonObject {
   std::string text_;
 };
 
+std::string PaceText(const ReplayOptions& options) {
+  if (options.pace == Pace::kLockstep) return "lockstep";
+  if (options.pace == Pace::kOverlapping) return "sessions overlap as in the trace";
+  return Format("the wall's clock, %g times as fast as the trace", options.time_scale);
+}
+
+std::string_view PaceName(Pace pace) {
+  return pace == Pace::kLockstep ? "lockstep" : pace == Pace::kOverlapping ? "overlapping" : "wall";
+}
+
 template <typename Value>
 std::string ByTier(const ReplayResult& result, Value value) {
   JsonObject object;
@@ -103,10 +113,9 @@ std::string Headline(const Subject& s) {
       Format("%s: %s requests of %u sessions, %s prompt blocks, %s distinct\n",
              s.trace.name.c_str(), Grouped(s.trace.requests.size()).c_str(), s.schedule.sessions,
              Grouped(PromptBlocks(s.trace)).c_str(), Grouped(UniqueBlocks(s.trace)).c_str());
-  out +=
-      Format("  a block is %u tokens (%u in the trace) and %s of payload; policy %s, %s\n",
-             o.block_tokens, s.trace.block_tokens, Bytes(o.block_bytes).c_str(), s.policy.c_str(),
-             o.pace == Pace::kLockstep ? "lockstep" : "sessions overlap as in the trace");
+  out += Format("  a block is %u tokens (%u in the trace) and %s of payload; policy %s, %s\n",
+                o.block_tokens, s.trace.block_tokens, Bytes(o.block_bytes).c_str(),
+                s.policy.c_str(), PaceText(o).c_str());
   if (s.schedule.scopes > 1) {
     out += Format("  %u scopes without a common clock: Poisson starts, mean %.4g s, seed %llu\n",
                   s.schedule.scopes, s.start_gap_s, static_cast<unsigned long long>(s.seed));
@@ -143,6 +152,23 @@ std::string Table(const ReplayResult& r) {
     line("failed", Grouped(r.failed_loads) + " loads, " + Grouped(r.failed_offloads) +
                        " offloads, " + Grouped(r.dropped_dirty) + " blocks dropped unsaved");
   }
+  line("wait for loads, a turn",
+       Format("p50 %.1f us, p99 %.1f us, mean %.1f us", r.load_wait.p50_us, r.load_wait.p99_us,
+              r.load_wait.mean_us));
+  const TideSummary& tide = r.tide;
+  if (tide.pool_copies + tide.demand_copies != 0) {
+    line("copied ahead, on demand", Grouped(tide.pool_copies) + ", " + Grouped(tide.demand_copies) +
+                                        " blocks; the budget cut " + Grouped(tide.held_back) +
+                                        " refreshes short");
+    line("left the tiers below", Grouped(tide.duplicates_left) + " duplicates, " +
+                                     Grouped(tide.only_copies_left) + " only-copies");
+  }
+  if (tide.prefetched != 0) {
+    line("prefetched", Grouped(tide.prefetched) + " blocks, " + Grouped(tide.prefetched_used) +
+                           " used, " + Grouped(tide.prefetched_wasted) + " wasted");
+  }
+  line("windows met", Grouped(tide.windows_met) + " of " + Grouped(tide.windows) +
+                          ": nothing was loaded or computed again");
   line("metadata time a request", Format("p50 %.1f us, p99 %.1f us, mean %.1f us",
                                          r.metadata.p50_us, r.metadata.p99_us, r.metadata.mean_us));
   line("metadata a block", Format("%.1f bytes", r.metadata_bytes_per_block));
@@ -175,6 +201,19 @@ std::string Json(const Subject& s, const ReplayResult& r) {
   o.Raw("evicted_blocks", ByTier(r, [](const TierResult& t) { return t.evicted; }));
   JsonObject time;
   time.Add("mean", r.metadata.mean_us).Add("p50", r.metadata.p50_us).Add("p99", r.metadata.p99_us);
+  JsonObject load;
+  load.Add("mean", r.load_wait.mean_us).Add("p50", r.load_wait.p50_us);
+  load.Add("p99", r.load_wait.p99_us);
+  o.Raw("load_wait_us_per_request", "{" + load.text() + "}");
+  JsonObject tide;
+  tide.Add("pool_copies", r.tide.pool_copies).Add("demand_copies", r.tide.demand_copies);
+  tide.Add("held_back", r.tide.held_back).Add("duplicates_left", r.tide.duplicates_left);
+  tide.Add("only_copies_left", r.tide.only_copies_left).Add("prefetched", r.tide.prefetched);
+  tide.Add("prefetched_used", r.tide.prefetched_used);
+  tide.Add("prefetched_wasted", r.tide.prefetched_wasted);
+  tide.Add("windows", r.tide.windows).Add("windows_met", r.tide.windows_met);
+  o.Raw("tide", "{" + tide.text() + "}");
+  o.Add("time_scale", s.options.time_scale);
   o.Raw("metadata_us_per_request", "{" + time.text() + "}");
   o.Add("metadata_bytes", r.metadata_bytes);
   o.Add("metadata_bytes_per_block", r.metadata_bytes_per_block);
@@ -185,7 +224,7 @@ std::string Json(const Subject& s, const ReplayResult& r) {
   o.Add("trace_block_tokens", std::uint64_t{s.trace.block_tokens});
   o.Add("block_bytes", s.options.block_bytes);
   o.Add("policy", std::string_view(s.policy));
-  o.Add("pace", std::string_view(s.options.pace == Pace::kLockstep ? "lockstep" : "overlapping"));
+  o.Add("pace", PaceName(s.options.pace));
   o.Add("verified", std::string_view(s.options.verification == Verification::kOn ? "yes" : "no"));
   o.Add("seed", s.seed).Add("start_gap_s", s.start_gap_s);
   o.Add("transfers", std::string_view(r.transfers));

@@ -107,6 +107,7 @@ TurnServer::TurnServer(const Trace& trace, const Schedule& schedule, const Repla
       schedule_(schedule),
       options_(options),
       max_blocks_(MaxRequestBlocks(options.tier_blocks[0])),
+      clock_(options.pace == Pace::kWallClock),
       sessions_(schedule.sessions) {}
 
 Status TurnServer::Create() {
@@ -134,6 +135,15 @@ Status TurnServer::Create() {
   engine_ = o.engine.get();
   result_.transfers = "host memory only";
   if (tier_of_.size() > 1) result_.transfers = o.engine->Describe();
+  if (options_.tiering == Tiering::kTide && tier_of_.size() > 1) {
+    tide_ = std::make_shared<tidepool::Tide>();
+    o.migrator = tide_->MakePlanner();
+  }
+  o.policy = [this](tidepool::TierIndex tier) -> std::unique_ptr<tidepool::EvictionPolicy> {
+    if (tide_ != nullptr && tier != tidepool::kHbmTier) return tide_->MakePolicy(tier);
+    if (options_.policy == HbmPolicy::kLru) return tidepool::MakeLruPolicy();
+    return tidepool::MakeSpearPolicy(tidepool::SpearForHits());
+  };
   o.clock = &clock_;
   o.observer = options_.trace;
   o.demand_ttl = kForever;
@@ -181,7 +191,15 @@ void TurnServer::Begin(std::uint32_t index) {
   const Request& request = trace_.requests[index];
   TraceWait(index, session);
   session.begun = clock_.Now();
+  // Unknown at a session's first request, and when everything of it has left.
+  if (tide_ != nullptr) (void)manager_->SessionArrived(schedule_.session[index]);
   const std::uint32_t blocks = std::min(request.blocks, max_blocks_);
+  session.kept_blocks = 0;
+  if (session.returns) {
+    const std::uint64_t common = CommonBlocks(trace_, RequestOf(session), request);
+    session.kept_blocks =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>({common, session.blocks, blocks}));
+  }
   if (session.stage == Stage::kPaused) {
     --paused_;
     // A prompt that did not only grow was rewritten: what is left of it, a fresh match finds.
@@ -359,8 +377,11 @@ StatusOr<bool> TurnServer::Start(std::uint32_t request) {
   Session& session = SessionOf(request);
   bad_positions_.clear();
   Outcome outcome = Outcome::kOk;
+  std::chrono::nanoseconds waited{0};
   for (std::uint32_t layer = 0; layer < layers_ && outcome == Outcome::kOk; ++layer) {
+    const auto asked = std::chrono::steady_clock::now();
     outcome = session.ticket.WaitReady(layer, kTransferTimeout);
+    waited += std::chrono::steady_clock::now() - asked;
     if (outcome == Outcome::kOk && Verifies()) CheckReused(session, layer);
   }
   if (outcome == Outcome::kOk) {
@@ -377,6 +398,12 @@ StatusOr<bool> TurnServer::Start(std::uint32_t request) {
   }
   if (outcome != Outcome::kOk) return RequestError(request, "could not commit: " + Name(outcome));
   session.started = clock_.Now();
+  load_wait_ns_.push_back(static_cast<std::uint64_t>(waited.count()));
+  if (session.returns) {
+    ++result_.tide.windows;
+    const bool loaded = session.hit_tokens[1] + session.hit_tokens[2] != 0;
+    result_.tide.windows_met += !loaded && session.hit_blocks >= session.kept_blocks ? 1 : 0;
+  }
   if (Verifies()) {
     result_.verified_blocks += session.hit_blocks;
     result_.mismatches += bad_positions_.size();
@@ -467,7 +494,9 @@ Status TurnServer::End(std::uint32_t request) {
       session.stage = Stage::kPaused;
       ++paused_;
     } else if (outcome == Outcome::kOk) {
-      outcome = session.sequence.Finish();
+      outcome = session.sequence.Finish(tidepool::Fence::Done(),
+                                        {.wait = next == kNoRequest ? tidepool::WaitClass::kUnknown
+                                                                    : tidepool::WaitClass::kUser});
       session.stage = Stage::kNone;
     }
   }
@@ -510,6 +539,20 @@ std::uint64_t TurnServer::QueuedBytes() const {
   return bytes;
 }
 
+void TurnServer::SummarizeTide(const tidepool::ManagerStats& stats) {
+  TideSummary& tide = result_.tide;
+  tide.prefetched = stats.prefetched;
+  tide.prefetched_used = stats.prefetched_used;
+  tide.prefetched_wasted = stats.prefetched_wasted;
+  if (tide_ == nullptr) return;
+  const tidepool::TideCounters& counters = tide_->counters();
+  tide.pool_copies = counters.pool_copies;
+  tide.demand_copies = counters.demand_copies;
+  tide.held_back = counters.held_back;
+  tide.duplicates_left = counters.duplicates_left;
+  tide.only_copies_left = counters.only_copies_left;
+}
+
 Status TurnServer::Summarize() {
   if (Status s = Drain(); !s.ok()) return s;
   const tidepool::ManagerStats& stats = manager_->stats();
@@ -522,6 +565,8 @@ Status TurnServer::Summarize() {
   }
   result_.failed_offloads = stats.offloads_failed;
   result_.dropped_dirty = stats.dropped_dirty;
+  SummarizeTide(stats);
+  result_.load_wait = Summary(load_wait_ns_);
   result_.metadata = Summary(metadata_ns_);
   result_.metadata_bytes = manager_->metadata_bytes();
   result_.metadata_bytes_per_block = static_cast<double>(result_.metadata_bytes) /

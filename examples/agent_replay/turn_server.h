@@ -25,15 +25,19 @@
 
 namespace agent_replay {
 
-/// Time of the trace.
+/// Time of the trace, or of the wall since the clock was made.
 class ReplayClock final : public tidepool::Clock {
  public:
+  explicit ReplayClock(bool wall) : wall_(wall) {}
   [[nodiscard]] tidepool::TimePoint Now() const noexcept override {
+    if (wall_) return tidepool::TimePoint{std::chrono::steady_clock::now() - start_};
     return tidepool::TimePoint{std::chrono::milliseconds(now_ms_.load(std::memory_order_relaxed))};
   }
   void Set(std::int64_t ms) noexcept { now_ms_.store(ms, std::memory_order_relaxed); }
 
  private:
+  const bool wall_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::atomic<std::int64_t> now_ms_{0};
 };
 
@@ -75,6 +79,7 @@ class TurnServer {
     std::uint32_t blocks = 0;            // of it, after clipping
     std::uint32_t tokens = 0;
     std::uint32_t hit_blocks = 0;
+    std::uint32_t kept_blocks = 0;  // that the turn shares with the one before it
     std::uint32_t recomputed_tokens = 0;
     std::array<std::uint64_t, kTiers> hit_tokens{};
     std::uint64_t tail_key = 0;
@@ -94,6 +99,7 @@ class TurnServer {
   [[nodiscard]] std::uint64_t Activity() const;
   bool DrainByRounds();
   [[nodiscard]] std::uint64_t QueuedBytes() const;
+  void SummarizeTide(const tidepool::ManagerStats& stats);
   void TraceWait(std::uint32_t request, const Session& session);
   void TraceTurn(std::uint32_t request, const Session& session);
 
@@ -127,6 +133,7 @@ class TurnServer {
   std::vector<std::size_t> tier_of_;  // the manager's tier -> ours
   ReplayClock clock_;
   tidepool::TransferEngine* engine_ = nullptr;  // the manager's
+  std::shared_ptr<tidepool::Tide> tide_;        // null: on demand
   std::unique_ptr<tidepool::KvCacheManager> manager_;
   std::vector<Session> sessions_;  // declared after it: their handles end first
   std::uint64_t step_ = 0;
@@ -136,6 +143,7 @@ class TurnServer {
   std::vector<tidepool::TierIndex> found_tiers_;
   std::set<std::uint32_t> bad_positions_;  // of the turn being checked
   std::vector<std::uint64_t> metadata_ns_;
+  std::vector<std::uint64_t> load_wait_ns_;
   ReplayResult result_;
 };
 

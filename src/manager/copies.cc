@@ -59,8 +59,12 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   }
   const bool unfinished = pool_->copy(block, tier) == CopyState::kWriting;
   const SlotId slot = pool_->DetachSlot(block, tier, quarantine);
-  // The last tenant's bytes may still be there, or a part of them.
-  if (tier == kHbmTier && unfinished) slot_tenant_[slot.value()] = kSeveralTenants;
+  if (tier == kHbmTier && unfinished) {
+    // The last tenant's bytes may still be there, or a part of them.
+    slot_tenant_[slot.value()] = kSeveralTenants;
+    clean_exhausted_ = false;  // what stands before it may be a tail now
+    ++uncovered_;
+  }
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {
     if (!quarantine) engine_->OnSlotFreed(tier, slot);

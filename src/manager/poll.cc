@@ -120,8 +120,8 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
       --room;
       --wanted;
       if (!copy.release && pool_->Has(copy.block, word::kChosen)) Unchoose({&copy.block, 1}, tier);
-    } else if (pool_->Has(copy.block, word::kChosen)) {
-      Unchoose({&copy.block, 1}, tier);
+    } else if (pool_->Has(copy.block, word::kChosen) && pool_->pins(copy.block) == 0) {
+      Unchoose({&copy.block, 1}, tier);  // not one that the plan names twice and that is leaving
     }
   }
   lower_short_[below] = SlotsGrantable(below) ? wanted : 0;
