@@ -138,7 +138,7 @@ TEST_P(InputLogTest, TheDecisionHashIsTheRunsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, InputLogTest, ::testing::ValuesIn(Worlds()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& world) { return world.param.name; });
 
 // --- Where two runs part. ---
 

@@ -477,7 +477,7 @@ TEST_P(RankWorldTest, ItsLogRepeatsTheRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, RankWorldTest, ::testing::ValuesIn(Cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& world) { return world.param.name; });
 
 std::vector<Token> Prompt(Token first, std::uint32_t n) {
   std::vector<Token> tokens(n);
