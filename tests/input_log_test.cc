@@ -25,15 +25,7 @@ using internal::Record;
 using internal::RecordKind;
 using ::testing::HasSubstr;
 
-constexpr FakeFaults kFaulty = {.fail = 0.06,
-                                .time_out = 0.01,
-                                .delay = 0.3,
-                                .reorder = 0.3,
-                                .duplicate = 0.05,
-                                .progress = 0.2,
-                                .refuse = 0.1,
-                                .finish_anyway = 0.5,
-                                .max_delay_polls = 6};
+constexpr FakeFaults kFaulty = ModelFaults(0.06);
 
 std::unique_ptr<EvictionPolicy> Spear() { return MakeSpearPolicy(); }
 

@@ -22,15 +22,7 @@
 namespace tidepool::testing {
 namespace {
 
-constexpr FakeFaults kFaulty = {.fail = 0.08,
-                                .time_out = 0.01,
-                                .delay = 0.3,
-                                .reorder = 0.3,
-                                .duplicate = 0.05,
-                                .progress = 0.2,
-                                .refuse = 0.1,
-                                .finish_anyway = 0.5,
-                                .max_delay_polls = 6};
+constexpr FakeFaults kFaulty = ModelFaults(0.08);
 
 ModelConfig Config(std::string name, std::vector<std::uint32_t> slots) {
   ModelConfig config;

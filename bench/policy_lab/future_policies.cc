@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/tide/eviction_rate.h"
+
 namespace policy_lab {
 namespace {
 
@@ -210,7 +212,7 @@ class FutureTierPolicy final : public tidepool::EvictionPolicy {
                      tidepool::CopyState state) noexcept override {
     using tidepool::CopyState;
     if (tier == kHbmTier && state == CopyState::kAbsent) {
-      evicted_ += static_cast<double>(blocks.size());
+      evictions_.Add(blocks.size());
     }
     if (tier >= tier_ || state == CopyState::kWriting) return;
     for (const BlockId b : blocks) {
@@ -221,12 +223,7 @@ class FutureTierPolicy final : public tidepool::EvictionPolicy {
     for (const BlockId b : blocks) duplicates_.Remove(b), only_copies_.Remove(b);
   }
   void OnTimeAdvanced(const SchedulingSignals& signals) noexcept override {
-    const double seconds = ToSeconds(signals.now - rate_at_);
-    if (seconds < 1) return;
-    const double share = 1 - std::exp(-seconds / kRateSeconds);
-    evictions_per_s_ += share * (evicted_ / seconds - evictions_per_s_);
-    evicted_ = 0;
-    rate_at_ = signals.now;
+    evictions_.Advance(signals.now);
   }
 
   void SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
@@ -250,7 +247,6 @@ class FutureTierPolicy final : public tidepool::EvictionPolicy {
   }
 
  private:
-  static constexpr double kRateSeconds = 300;  // as TIDE
   static constexpr double kDuplicateFactor = 0.5;
 
   void File(std::span<const BlockId> blocks) noexcept {
@@ -290,7 +286,7 @@ class FutureTierPolicy final : public tidepool::EvictionPolicy {
   }
   [[nodiscard]] double DuplicatePrice(const SchedulingSignals& signals) const {
     const double slots = std::max(signals.tiers[kHbmTier].slots, 1u);
-    return kDuplicateFactor * evictions_per_s_ / slots * SecondsOver(signals, tier_);
+    return kDuplicateFactor * evictions_.per_second() / slots * SecondsOver(signals, tier_);
   }
   [[nodiscard]] double OnlyCopyPrice(BlockId b, const SchedulingSignals& signals) const {
     const Time use = future_.NextUse(b);
@@ -310,10 +306,8 @@ class FutureTierPolicy final : public tidepool::EvictionPolicy {
   TierIndex tier_ = 1;
   FutureGroups duplicates_;  // a tier above has them too
   FutureGroups only_copies_;
-  double evicted_ = 0;  // from HBM since rate_at_
-  double evictions_per_s_ = 0;
-  TimePoint rate_at_{};
-  std::vector<BlockId> spare_, only_, pool_;  // candidates of the query that runs
+  tidepool::internal::EvictionRate evictions_;  // from HBM
+  std::vector<BlockId> spare_, only_, pool_;    // candidates of the query that runs
 };
 
 }  // namespace

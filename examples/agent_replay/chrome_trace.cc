@@ -1,8 +1,9 @@
 #include "chrome_trace.h"
 
 #include <algorithm>
-#include <cstdarg>
 #include <utility>
+
+#include "format.h"
 
 namespace agent_replay {
 namespace {
@@ -16,15 +17,6 @@ constexpr int kCopies = 1;
 constexpr int kSessions = 2;
 constexpr int kMemory = 3;
 constexpr std::uint64_t kRoomForTheEnd = 512;
-
-[[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof(buffer), format, arguments);
-  va_end(arguments);
-  return buffer;
-}
 
 double Microseconds(tidepool::Duration d) { return static_cast<double>(d.count()) / 1000; }
 double Microseconds(TimePoint t) { return Microseconds(t.time_since_epoch()); }

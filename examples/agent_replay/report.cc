@@ -2,21 +2,13 @@
 
 #include <unistd.h>
 
-#include <cstdarg>
 #include <cstdio>
 #include <string_view>
 
+#include "format.h"
+
 namespace agent_replay {
 namespace {
-
-[[gnu::format(printf, 1, 2)]] std::string Format(const char* format, ...) {
-  char buffer[512];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(buffer, sizeof(buffer), format, arguments);
-  va_end(arguments);
-  return buffer;
-}
 
 /// 1234567 -> "1,234,567".
 std::string Grouped(std::uint64_t n) {

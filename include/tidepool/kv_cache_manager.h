@@ -3,7 +3,8 @@
 // loop.
 //
 // Every admission, append and resume is planned first and then committed: a refusal changes nothing
-// but the demand ledger, a commit cannot fail half way.
+// but the demand ledger, a commit cannot fail half way. A refused Admit or Resume also says that
+// its session has arrived, with what SessionArrived does.
 //
 // Thread contract: one scheduler thread at a time makes all calls, Probe included. Only the
 // destruction of handles may come from other threads.
@@ -195,7 +196,8 @@ class TIDEPOOL_EXPORT KvCacheManager {
   // --- Sessions. ---
   Outcome UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd);
   /// The session's next request has come and waits in the engine's queue: its wait is over, and
-  /// policies know that its blocks are about to be used. A refused Admit or Resume says so itself.
+  /// policies know that its blocks are about to be used; copies of them ahead of need that have not
+  /// started may be withdrawn. A refused Admit or Resume says so itself.
   Outcome SessionArrived(SessionId session);
   Outcome CompleteSession(SessionId session);  ///< its claims end; it is forgotten
   [[nodiscard]] const SchedulingSignals& signals() const noexcept;

@@ -44,8 +44,8 @@ std::vector<ReclaimChoice> ManagerCore::PlanReclaim(std::uint64_t bytes, Priorit
     std::uint64_t serial;
   };
   std::vector<Ranked> ranked;
-  const double down = tiers_ > 1 ? link_signals_[0].bytes_per_second : 0;
-  const double up = tiers_ > 1 ? link_signals_[1].bytes_per_second : 0;
+  const double down = tiers_ > 1 ? link_signals_[LinkOf(kHbmTier, 1)].bytes_per_second : 0;
+  const double up = tiers_ > 1 ? link_signals_[LinkOf(1, kHbmTier)].bytes_per_second : 0;
   for (const auto& seq : sequences_) {
     if (seq->state != SequenceState::kRunning || seq->priority > below) continue;
     ReclaimChoice choice{

@@ -324,7 +324,7 @@ class ManagerCore {
   std::vector<std::string> Fingerprint() const;
 
  private:
-  friend class PlanContext;  // poll.cc
+  friend class PlanContext;
 
   // decisions.cc
   void NoteCopy(const Transfer& transfer) noexcept;
@@ -546,6 +546,7 @@ class ManagerCore {
   void PlanCopies();
   void MarkAwaited();
   void MarkPath(BlockId end);
+  void AppendPathUpwards(BlockId end, std::vector<BlockId>& out) const;
   void UnmarkAwaited() noexcept;
   void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
   void DropForDemands();

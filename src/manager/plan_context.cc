@@ -20,11 +20,8 @@ void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<
 }
 
 std::uint32_t PlanContext::FreeSlots(TierIndex tier) const noexcept {
-  const std::uint32_t free = core_->pool_->free_slots(tier);
-  if (tier != kHbmTier) return free;
-  std::uint32_t granted = 0;
-  for (const Demand& d : core_->demands_) granted += d.granted;
-  return free - std::min(free, granted);
+  if (tier != kHbmTier) return core_->pool_->free_slots(tier);
+  return core_->Available({.priority = Priority::kBackground});  // every demand goes first
 }
 
 std::uint32_t PlanContext::ReleaseClean(TierIndex tier, std::uint32_t n) {

@@ -41,12 +41,17 @@ void ManagerCore::MarkAwaited() {
   }
 }
 
-void ManagerCore::MarkPath(BlockId end) {
+// `end` and what stands before it, deepest first; also of blocks that are not published.
+void ManagerCore::AppendPathUpwards(BlockId end, std::vector<BlockId>& out) const {
   const BlockView view(pool_.get(), index_.get());
-  const std::size_t first = awaited_.size();
-  for (BlockId b = end; b.valid(); b = view.Parent(awaited_.back())) {
-    view.AppendUpwards(b, table_capacity_, awaited_);
+  for (BlockId b = end; b.valid(); b = view.Parent(out.back())) {
+    view.AppendUpwards(b, table_capacity_, out);
   }
+}
+
+void ManagerCore::MarkPath(BlockId end) {
+  const std::size_t first = awaited_.size();
+  AppendPathUpwards(end, awaited_);
   for (std::size_t k = first; k < awaited_.size(); ++k) {
     pool_->SetFlag(awaited_[k], word::kExcluded);
   }
@@ -103,7 +108,7 @@ void ManagerCore::PlanCopies() {
 
 // A link that moves nothing takes no copies (unknown bandwidth, NaN, counts as nothing).
 bool ManagerCore::LinkAlive(TierIndex from) const noexcept {
-  return link_signals_[2u * from].bytes_per_second > 0;
+  return link_signals_[LinkOf(from, static_cast<TierIndex>(from + 1))].bytes_per_second > 0;
 }
 
 // Starts as many of the planned copies as the tier below has slots for.

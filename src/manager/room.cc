@@ -192,7 +192,8 @@ double ManagerCore::RoundTripSeconds() const noexcept {
     return link.bytes_per_second > 0 ? static_cast<double>(block_bytes_) / link.bytes_per_second
                                      : std::numeric_limits<double>::infinity();
   };
-  return block_seconds(link_signals_[0]) + block_seconds(link_signals_[1]);
+  return block_seconds(link_signals_[LinkOf(kHbmTier, 1)]) +
+         block_seconds(link_signals_[LinkOf(1, kHbmTier)]);
 }
 
 // False if PlanCheap would look for what is not there: even the first block of a prompt is dearer,

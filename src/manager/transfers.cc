@@ -452,11 +452,8 @@ void ManagerCore::StopWithdrawing(Transfer& t) {
 // The session waits in the engine's queue: what it claims is about to be used.
 void ManagerCore::WithdrawCopiesOf(std::uint32_t session) {
   if (withdrawable_.empty()) return;
-  const BlockView view(pool_.get(), index_.get());
   returning_.clear();
-  for (BlockId b = index_->ClaimedTail(session); b.valid(); b = view.Parent(returning_.back())) {
-    view.AppendUpwards(b, table_capacity_, returning_);
-  }
+  AppendPathUpwards(index_->ClaimedTail(session), returning_);
   WithdrawCopies(returning_);
 }
 

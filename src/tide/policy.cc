@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "src/recency_log.h"
+#include "src/tide/eviction_rate.h"
 #include "src/tide/state.h"
 #include "src/time_math.h"
 
@@ -44,7 +45,7 @@ class TidePolicy final : public EvictionPolicy {
   void OnCopyChanged(std::span<const BlockId> blocks, TierIndex tier,
                      CopyState state) noexcept override {
     if (tier == kHbmTier && state == CopyState::kAbsent) {
-      evicted_ += static_cast<double>(blocks.size());
+      evictions_.Add(blocks.size());
     }
     if (tier >= tier_ || state == CopyState::kWriting) return;
     for (const BlockId b : blocks) {
@@ -68,12 +69,7 @@ class TidePolicy final : public EvictionPolicy {
   void OnTimeAdvanced(const SchedulingSignals& signals) noexcept override {
     if (start_ == TimePoint{}) start_ = signals.now - std::chrono::seconds(1);
     now_ = std::max(now_, signals.now);
-    const double seconds = SecondsBetween(rate_at_, now_);
-    if (seconds < 1) return;
-    const double share = 1 - std::exp(-seconds / kRateSeconds);
-    evictions_per_s_ += share * (evicted_ / seconds - evictions_per_s_);
-    evicted_ = 0;
-    rate_at_ = now_;
+    evictions_.Advance(now_);
   }
 
   void SelectVictims(const VictimQuery& query, const SchedulingSignals& signals,
@@ -100,8 +96,6 @@ class TidePolicy final : public EvictionPolicy {
   }
 
  private:
-  static constexpr double kRateSeconds = 300;  // of smoothing
-
   [[nodiscard]] bool Duplicate(BlockId b) const noexcept {
     for (TierIndex t = 0; t < tier_; ++t) {
       if (view_.Copy(b, t) == CopyState::kValid) return true;
@@ -139,7 +133,7 @@ class TidePolicy final : public EvictionPolicy {
     const TideOptions& options = state_->options;
     if (!options.one_price || signals.tiers.empty()) return 0;
     const std::uint32_t slots = std::max(signals.tiers[kHbmTier].slots, 1u);
-    return options.duplicate_factor * evictions_per_s_ / slots *
+    return options.duplicate_factor * evictions_.per_second() / slots *
            SecondsOver(signals, tier_, kHbmTier);
   }
 
@@ -192,9 +186,7 @@ class TidePolicy final : public EvictionPolicy {
   BlockView view_{nullptr, nullptr};
   TimePoint start_{};
   TimePoint now_{};
-  double evicted_ = 0;          // from HBM since rate_at_
-  double evictions_per_s_ = 0;  // smoothed
-  TimePoint rate_at_{};
+  internal::EvictionRate evictions_;            // from HBM
   internal::ZeroedArray<std::uint32_t> filed_;  // by block: seconds since start_
   RecencyLog duplicates_;
   RecencyLog only_copies_;             // by priority class

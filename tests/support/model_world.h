@@ -25,6 +25,19 @@
 
 namespace tidepool::testing {
 
+/// Everything that can go wrong with a copy; `fail` of them fail.
+constexpr FakeFaults ModelFaults(double fail) {
+  return {.fail = fail,
+          .time_out = 0.01,
+          .delay = 0.3,
+          .reorder = 0.3,
+          .duplicate = 0.05,
+          .progress = 0.2,
+          .refuse = 0.1,
+          .finish_anyway = 0.5,
+          .max_delay_polls = 6};
+}
+
 struct ModelConfig {
   std::string name;
   std::vector<std::uint32_t> slots;  ///< per tier, HBM first
