@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iostream>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,10 @@ std::vector<ModelConfig> Configs() {
       Config("ThreeTiersLarge", {64, 48, 128}),
       Config("ThreeTiersEvents", {10, 8, 16}),
       Config("ThreeTiersTokens", {20, 20, 20}),
+      Config("StormOneTier", {8}),
+      Config("StormTwoTiers", {8, 5}),
+      Config("StormTwoTiersRecompute", {9, 24}),
+      Config("StormThreeTiersQueued", {8, 4, 10}),
   };
   for (const auto& slots : {std::vector<std::uint32_t>{12, 10}, {8, 6, 20}, {32, 64, 16}}) {
     configs.push_back(
@@ -82,6 +87,11 @@ std::vector<ModelConfig> Configs() {
     config.recompute = has("Recompute");
     if (has("Large")) config.layers = 3;
     if (has("Tiny")) config.partial_tail = false;
+    if (has("Storm")) {
+      config.storm = true;
+      config.resize = false;
+      config.steps = 4000;
+    }
   }
   return configs;
 }
@@ -107,19 +117,32 @@ constexpr Weight kWeights[] = {
     {ModelOpKind::kArrive, 6},        {ModelOpKind::kTierFault, 4},
 };
 
+constexpr Weight kStormWeights[] = {
+    {ModelOpKind::kAdmit, 16},        {ModelOpKind::kAppend, 10},
+    {ModelOpKind::kStep, 30},         {ModelOpKind::kFork, 1},
+    {ModelOpKind::kDropLeading, 1},   {ModelOpKind::kPause, 4},
+    {ModelOpKind::kResume, 50},       {ModelOpKind::kPreempt, 40},
+    {ModelOpKind::kFinish, 6},        {ModelOpKind::kCompleteStep, 20},
+    {ModelOpKind::kPoll, 14},         {ModelOpKind::kClock, 4},
+    {ModelOpKind::kPlanReclaim, 4},   {ModelOpKind::kRunDevice, 4},
+    {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kEvict, 2},
+};
+
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
   const char* value = std::getenv(name);
   return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count) {
+std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count, bool storm) {
   std::mt19937_64 random(seed);
+  const std::span<const Weight> weights =
+      storm ? std::span<const Weight>(kStormWeights) : std::span<const Weight>(kWeights);
   std::uint32_t total = 0;
-  for (const Weight& w : kWeights) total += w.weight;
+  for (const Weight& w : weights) total += w.weight;
   std::vector<ModelOp> ops(count);
   for (ModelOp& op : ops) {
     auto at = static_cast<std::uint32_t>(random() % total);
-    for (const Weight& w : kWeights) {
+    for (const Weight& w : weights) {
       if (at < w.weight) {
         op.kind = w.kind;
         break;
@@ -156,6 +179,7 @@ std::size_t ReplayHere(const ModelConfig& config, std::uint64_t seed,
       return i + 1;
     }
   }
+  if (config.storm) world.FinishAll();
   world.WindDown();
   *failure = world.failure();
   if (tally != nullptr) *tally = world.tally();
@@ -238,7 +262,9 @@ void Print(const std::string& name, const ModelTally& tally) {
             << s.withdrawn << "), evicted " << s.evicted[0] << '/' << s.evicted[1] << '/'
             << s.evicted[2] << ", dirty " << s.dropped_dirty << ", copies " << s.cow_copies
             << ", zeroed " << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
-            << s.late_completions << ", cells " << tally.verified_cells << '\n';
+            << s.late_completions << ", preempted " << s.preempted_keep << '/'
+            << s.preempted_offload << '/' << s.preempted_recompute << " (as planned "
+            << tally.planned << "), cells " << tally.verified_cells << '\n';
 }
 
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
@@ -246,7 +272,7 @@ class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
 TEST_P(ModelTest, RandomOperations) {
   const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
   const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", GetParam().steps);
-  std::vector<ModelOp> ops = RandomOps(seed, steps);
+  std::vector<ModelOp> ops = RandomOps(seed, steps, GetParam().storm);
   if (const char* log = std::getenv("TIDEPOOL_MODEL_LOG")) ops = ReadOps(log);
   std::string failure;
   ModelTally tally;

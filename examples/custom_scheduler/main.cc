@@ -159,15 +159,22 @@ class Scheduler {
     const auto blocks = static_cast<std::uint32_t>(r.text.size() - have) / kBlockTokens + 1;
     const PoolCounts counts = cache_.counts();
     if (counts.cached + counts.claimed + counts.moving >= blocks) return;
-    for (const ReclaimChoice& c : cache_.PlanReclaim(blocks * cache_.block_bytes(), r.priority)) {
+    // Whoever ranks behind it goes; if that frees too little, the request itself.
+    std::size_t reclaimed = 0;
+    for (const ReclaimChoice& c : cache_.PlanReclaim(blocks * cache_.block_bytes(), r.seq)) {
       Request& victim = *std::find_if(requests.begin(), requests.end(), [&](const Request& each) {
         return each.state == State::kRunning && each.seq.id() == c.sequence;
       });
-      victim.seq.Preempt(c.action == ReclaimAction::kOffload ? PreemptMode::kOffload
-                                                             : PreemptMode::kRecompute);
-      victim.state = State::kWaiting;
-      ++preempted_;
+      Preempt(victim, c.mode);
+      reclaimed += c.blocks;
     }
+    if (reclaimed < blocks) Preempt(r, PreemptMode::kAuto);
+  }
+
+  void Preempt(Request& r, PreemptMode mode) {
+    r.seq.Preempt(mode);
+    r.state = State::kWaiting;
+    ++preempted_;
   }
 
   // Priority first, then who has least to compute: Probe asks without touching anything.

@@ -106,16 +106,28 @@ struct StepWork {
   std::vector<DeviceCopy> copies;
 };
 
-enum class ReclaimAction : std::uint8_t { kOffload, kRecompute };
-/// One running sequence that could be preempted.
+/// One running sequence that could be preempted. Only blocks that nobody else holds count. With B
+/// bytes a block, the links' signals and the cost model of SchedulingSignals:
+///   out(n) = max(latency, (queued + n B) / bandwidth) down, in(n) the same up; infinite on a link
+///            that moves nothing; `queued` counts what this plan and earlier preemptions add
+///   kRecompute = sum of BlockSeconds(position) over the tail, its partial block in proportion;
+///            infinite when the model is unknown
+///   kOffload = out(tail) + in(tail): the room waits for the copy, Resume for the reload
+///   kKeep    = 0, where what leaves at once suffices or no tail has to leave
+/// To each is added what the published blocks cost: in(n) for clean ones, the cheaper of two copies
+/// and recomputing for each dirty one. With one tier every block is reclaimable at once: kKeep, at the
+/// cost of recomputing all of them. Unknown costs count as 0.
 struct ReclaimChoice {
   SequenceId sequence;
   SessionId session;
   Priority priority = Priority::kNormal;
-  ReclaimAction action = ReclaimAction::kRecompute;  ///< the cheaper one
-  std::uint32_t blocks = 0;            ///< HBM slots that preempting it makes reclaimable
-  std::uint32_t recompute_tokens = 0;  ///< lost for certain with kRecompute
-  Duration cost{0};                    ///< of `action`; 0 when the cost model is unknown
+  PreemptMode mode = PreemptMode::kKeep;  ///< the cheapest: hand it to Preempt
+  std::uint32_t blocks = 0;               ///< HBM slots that preempting it makes reclaimable
+  std::uint32_t blocks_now = 0;           ///< of those, without a copy; see `fence`
+  std::uint32_t recompute_tokens = 0;     ///< committed tokens that `mode` gives up, exactly
+  Fence fence;                            ///< what its steps still touch is free when this has passed
+  Duration cost{0};                       ///< of `mode`
+  Duration ready_in{0};  ///< until the last of `blocks` has been copied; max = unknown
 };
 
 /// Per namespace and tier, in slots; 0 = no limit.
@@ -143,7 +155,8 @@ struct ManagerStats {
   std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
   std::uint64_t prefetched_wasted = 0;  ///< of those, gone from HBM before one did
   std::uint64_t taken_loads = 0;        ///< blocks computed by Sequence::TakeLoads instead
-  std::uint64_t late_completions = 0;   ///< repeated or unknown, ignored
+  std::uint64_t preempted_keep = 0, preempted_offload = 0, preempted_recompute = 0;
+  std::uint64_t late_completions = 0;  ///< repeated or unknown, ignored
 };
 
 /// Sizes of every internal table, for leak checks.
@@ -203,10 +216,18 @@ class TIDEPOOL_EXPORT KvCacheManager {
   [[nodiscard]] const SchedulingSignals& signals() const noexcept;
 
   // --- Room. ---
-  /// Running sequences to preempt, cheapest first, until `bytes` of HBM would be reclaimable; never
-  /// one of a priority above `below`. Changes nothing.
+  /// Running sequences to preempt until `bytes` of HBM would be reclaimable, or all there are; never
+  /// one of a priority above `below`. Order: lower priority first; then who has committed something
+  /// since it was admitted or resumed; then cost a block, times one more than its preemptions so far;
+  /// then the newest. Changes nothing.
   [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes,
                                                        Priority below = Priority::kCritical) const;
+  /// The same on behalf of `sequence`, running or paused: only those that rank behind it, which are of
+  /// lower priority, or of the same and admitted later. Rank is for life, so no two sequences preempt
+  /// each other, and the first in rank always gets what it needs. Too little room: `sequence` itself
+  /// has to yield. A request that was never admitted ranks behind all: name the priority below its own.
+  [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes,
+                                                       const Sequence& sequence) const;
   /// Gives up to `blocks` copies of `tier` back now, in the policy's order: clean ones, and dirty
   /// ones where no lower tier exists. Returns how many.
   std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);

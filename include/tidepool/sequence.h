@@ -50,9 +50,14 @@ struct PauseHint {
   float expected_return_log_sd = std::numeric_limits<float>::quiet_NaN();
 };
 
+/// What becomes of a preempted sequence's private tail: its committed blocks that are not published,
+/// mostly the partial last one. Published blocks become cached whatever the mode, and leave in the
+/// policy's order: clean ones at once, dirty ones when copied down or where recomputing is cheaper.
 enum class PreemptMode : std::uint8_t {
-  kRecompute,  ///< drop the private tail; published blocks become cached
-  kOffload,    ///< also copy the partial tail down, so that Resume recomputes nothing that fits
+  kRecompute,  ///< drop the tail at once; Resume lists its tokens for recomputation
+  kOffload,    ///< copy the tail one tier down and give its slots up then; its bytes come back
+  kKeep,       ///< leave the tail where it is, reclaimable in the policy's order like the rest
+  kAuto,       ///< the cheapest of these, see ReclaimChoice: kKeep while nobody waits for room
 };
 
 /// Loads that an admission waits for.
@@ -141,7 +146,9 @@ class TIDEPOOL_EXPORT Sequence {
   /// Continues after Pause or Preempt: like Admit, the sequence keeps its handle
   /// (Admission::sequence stays empty). recompute_tokens are the sequence's last tokens.
   [[nodiscard]] Admission Resume() noexcept;
-  Outcome Preempt(PreemptMode mode) noexcept;
+  /// Lets go of all blocks to make room for others; Resume continues. The sequence keeps its rank,
+  /// see KvCacheManager::PlanReclaim. An offload that the tier below refuses is a kKeep.
+  Outcome Preempt(PreemptMode mode = PreemptMode::kAuto) noexcept;
   /// Ends the sequence. `fence`: the last step that may touch its blocks, when later than the last
   /// commit's. `wait`: what its session waits for until its next request. The handle is empty
   /// afterwards.

@@ -230,6 +230,7 @@ void ManagerCore::FreeSequence(SequenceData& seq) {
   seq.load_failed = false;
   seq.cut_unseen = false;
   seq.copies_below = false;
+  seq.advanced = false;
   seq.preemptions = 0;
   seq.tokens.clear();
   seq.blocks.clear();
@@ -425,7 +426,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
     return admission;
   }
   SequenceData* seq = NewSequence();
-  EraseDemand(request.request, request.session);
+  if (!demands_.empty()) seq->serial = TakeDemand(room);
   if (!misses_.empty()) policies_[kHbmTier]->OnMissed(misses_);
   CountHits(plan, length, false);
   seq->session = SessionIndex(request.session, true);
@@ -484,7 +485,7 @@ std::uint32_t ManagerCore::PlanKept(const SequenceData& seq, AdmitPlan& plan) co
     // The engine writes on in a partial tail: not while others hold, find or copy it.
     const bool written = length > seq.committed && seq.committed < (next + 1) * block_tokens_;
     const bool kept_too = seq.forked && Keepers(p.ref) > 1;
-    if (written && (kept_too || InUseByOthers(p.ref.block))) break;
+    if (written && (kept_too || InUseByOthers(seq, p.ref.block))) break;
     plan.kept.push_back(p.ref.block);
     committed = std::min((next + 1) * block_tokens_, std::max(seq.committed, committed));
     switch (pool_->copy(p.ref.block, kHbmTier)) {
@@ -538,6 +539,8 @@ Admission ManagerCore::Resume(SequenceData& seq) {
                          .priority = seq.priority,
                          .request = seq.request,
                          .session = seq.session_id,
+                         .sequence = seq.serial,
+                         .owner = seq.index,
                          .ns = seq.ns.value(),
                          .hits_end = HitsEnd(plan),
                          .partial = Partial(plan)};
@@ -547,7 +550,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
     admission.outcome = Outcome::kBusy;
     return admission;
   }
-  EraseDemand(seq.request, seq.session_id);
+  if (!demands_.empty()) (void)TakeDemand(room);
   CountHits(plan, length, true);
   const std::vector<SequenceData::PrivateBlock> kept = seq.kept;
   ForgetKept(seq);
@@ -566,6 +569,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   seq.root_version = namespaces_[seq.ns.value()].root_version;
   seq.epoch = epoch_;
   seq.load_failed = false;
+  seq.advanced = false;
   seq.resumed = true;
   seq.dropped = 0;
   TakeHits(plan, seq);

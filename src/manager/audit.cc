@@ -1,6 +1,5 @@
 // Accounts and the audit: what everything should add up to.
 #include <algorithm>
-#include <tuple>
 
 #include "src/manager/core.h"
 #include "src/str_cat.h"
@@ -35,55 +34,6 @@ std::uint64_t ManagerCore::metadata_bytes() const noexcept {
       pool_->MemoryBytes() + index_->MemoryBytes() + slot_tenant_.size() * 2 + block_ns_.size() * 4;
   for (const auto& policy : policies_) bytes += policy->MemoryBytes();
   return bytes;
-}
-
-std::vector<ReclaimChoice> ManagerCore::PlanReclaim(std::uint64_t bytes, Priority below) const {
-  struct Ranked {
-    ReclaimChoice choice;
-    std::uint32_t preemptions;
-    std::uint64_t serial;
-  };
-  std::vector<Ranked> ranked;
-  const double down = tiers_ > 1 ? link_signals_[LinkOf(kHbmTier, 1)].bytes_per_second : 0;
-  const double up = tiers_ > 1 ? link_signals_[LinkOf(1, kHbmTier)].bytes_per_second : 0;
-  for (const auto& seq : sequences_) {
-    if (seq->state != SequenceState::kRunning || seq->priority > below) continue;
-    ReclaimChoice choice{
-        .sequence = SequenceId(seq->serial), .session = seq->session_id, .priority = seq->priority};
-    double recompute = 0;
-    for (std::size_t i = seq->dropped; i < seq->blocks.size(); ++i) {
-      if (pool_->holds(seq->blocks[i]) != 1) continue;  // shared: others keep it
-      ++choice.blocks;
-      recompute += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_);
-    }
-    if (choice.blocks == 0) continue;
-    const std::uint32_t sealed = seq->publish ? seq->publish_blocks * block_tokens_ : 0;
-    choice.recompute_tokens = seq->committed - std::min(seq->committed, sealed);
-    const double moved = static_cast<double>(choice.blocks) * static_cast<double>(block_bytes_);
-    const bool can_move = down > 0 && up > 0;
-    const double offload = can_move ? moved / down + moved / up : 0;
-    const bool move = can_move && (!options_.recompute.known() || offload < recompute);
-    choice.action = move ? ReclaimAction::kOffload : ReclaimAction::kRecompute;
-    choice.cost = std::chrono::duration_cast<Duration>(
-        std::chrono::duration<double>(std::min(move ? offload : recompute, 9e9)));
-    ranked.push_back({choice, seq->preemptions, seq->serial});
-  }
-  // Lower priority first; then who lost least so far; then cost a block; then who came last.
-  std::sort(ranked.begin(), ranked.end(), [](const Ranked& a, const Ranked& b) {
-    const auto per_block = [](const Ranked& r) {
-      return static_cast<double>(r.choice.cost.count()) / r.choice.blocks;
-    };
-    return std::tuple(a.choice.priority, a.preemptions, per_block(a), b.serial) <
-           std::tuple(b.choice.priority, b.preemptions, per_block(b), a.serial);
-  });
-  std::vector<ReclaimChoice> plan;
-  std::uint64_t have = 0;
-  for (const Ranked& r : ranked) {
-    if (have >= bytes) break;
-    plan.push_back(r.choice);
-    have += r.choice.blocks * block_bytes_;
-  }
-  return plan;
 }
 
 Status ManagerCore::Audit() const {

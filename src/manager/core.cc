@@ -514,6 +514,7 @@ void ManagerCore::StampSignals() {
 
 void ManagerCore::RefreshSignals() {
   ++signals_.version;
+  offloaded_ = 0;
   signals_.now = Now();
   for (TierIndex t = 0; t < tiers_; ++t) RefreshTier(t);
   const double seconds = std::chrono::duration<double>(signals_.now - forecast_at_).count();

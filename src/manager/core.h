@@ -80,6 +80,7 @@ struct SequenceData {
   bool resumed = false;       // counted as a re-admission
   bool forked = false;        // shares, or has shared, private blocks with a fork
   bool copies_below = false;  // a private block may have a copy in a lower tier
+  bool advanced = false;      // has committed something since it was admitted or resumed
   std::uint32_t preemptions = 0;
   std::uint32_t session = kNone;
   SessionId session_id;
@@ -131,6 +132,7 @@ struct Timeline {
     std::uint64_t step;
     std::vector<BlockId> blocks;
     TailAction action;
+    bool forked;
   };
   std::deque<Commit> commits;
   std::deque<Release> releases;
@@ -142,8 +144,12 @@ struct Timeline {
 struct Demand {
   RequestId request;
   SessionId session;
+  std::uint64_t sequence = 0;   // serial of the sequence that waits; 0 = never admitted
+  std::uint32_t owner = kNone;  // its index
   Priority priority = Priority::kNormal;
-  std::uint64_t order = 0;
+  std::uint64_t order = 0;      // rank among equals: a sequence's serial, or one drawn like it
+  std::uint32_t overtaken = 0;  // admissions that ranked behind it and went first
+  std::uint32_t slots = 0;      // all it has asked for
   std::uint32_t need = 0;     // slots that write-back must free, granted ones included
   std::uint32_t granted = 0;  // freed for it and set aside
   BlockRef hits_end;          // the deepest block that it would hit
@@ -210,6 +216,8 @@ struct RoomRequest {
   Priority priority = Priority::kNormal;
   RequestId request{};
   SessionId session{};
+  std::uint64_t sequence = 0;   // serial, of an append or a resume
+  std::uint32_t owner = kNone;  // its index
   std::uint32_t ns = 0;
   bool running = false;  // an append: yields only to demands of higher priority
   BlockId hits_end{};    // the deepest block that it hits
@@ -271,7 +279,9 @@ class ManagerCore {
   Outcome UpdateExpectedReturn(SessionId session, TimePoint when, float log_sd);
   Outcome SessionArrived(SessionId session);
   Outcome CompleteSession(SessionId session);
-  std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes, Priority below) const;
+  std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes, Priority below);
+  std::vector<ReclaimChoice> PlanReclaimFor(std::uint64_t bytes, std::uint32_t index,
+                                            std::uint32_t generation);
   std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);
   KvCacheManager::OffloadResult Offload(std::span<const Token> tokens, NamespaceId ns);
   KvCacheManager::OffloadResult Onboard(std::span<const Token> tokens, NamespaceId ns);
@@ -382,8 +392,9 @@ class ManagerCore {
 
   // sequence_ops.cc
   std::uint32_t PlanKept(const SequenceData& seq, AdmitPlan& plan) const;
-  bool InUseByOthers(BlockId kept) const noexcept {
-    return pool_->Has(kept, word::kPublished) || pool_->holds(kept) != 0 ||
+  // Only forks share private blocks; any other hold is the sequence's own, waiting for its fence.
+  bool InUseByOthers(const SequenceData& seq, BlockId kept) const noexcept {
+    return pool_->Has(kept, word::kPublished) || (seq.forked && pool_->holds(kept) != 0) ||
            (pool_->writing_mask(kept) & ~1u) != 0;
   }
   // The paused forks that have kept the private block count on its bytes.
@@ -400,11 +411,11 @@ class ManagerCore {
   void CopyTail(SequenceData& seq);
   void ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAction action);
   void ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action);
-  void ReleaseNow(std::span<const BlockId> blocks, TailAction action);
+  void ReleaseNow(std::span<const BlockId> blocks, TailAction action, bool forked);
   void ReleasePublished(std::span<const BlockId> blocks);
   void ReleaseLoading(std::span<const BlockId> blocks);
   void NotifyPriorities(std::span<const BlockId> blocks);
-  void ReleasePrivate(BlockId block, TailAction action);
+  void ReleasePrivate(BlockId block, TailAction action, bool forked);
   void DropKept(const SequenceData::PrivateBlock& kept);
   void FreePrivate(BlockId block);
   void Discard(std::span<const BlockId> blocks);
@@ -432,19 +443,37 @@ class ManagerCore {
   void Confirm(std::span<const BlockId> blocks);
   const PrefixHash* ContentOf(const SequenceData& seq, std::uint32_t block) const noexcept;
 
+  // reclaim.cc
+  struct Reclaimable;
+  std::uint32_t FindableBlocks(const SequenceData& seq);
+  Reclaimable Inspect(SequenceData& seq);
+  void CountBlock(Reclaimable& r, std::uint32_t position, BlockId block) const;
+  double LinkSeconds(TierIndex from, TierIndex to, double ahead, double blocks) const noexcept;
+  double PublishedSeconds(std::uint64_t position, bool clean) const noexcept;
+  bool LowerTierTakes(double blocks) const noexcept;
+  PreemptMode CheapestMode(const Reclaimable& r, bool waited_for, double ahead) const noexcept;
+  double ModeSeconds(const Reclaimable& r, PreemptMode mode, double ahead) const noexcept;
+  ReclaimChoice Choose(const Reclaimable& r, std::uint32_t missing, double ahead) const noexcept;
+  std::vector<Reclaimable> RankVictims(Priority below, const SequenceData* beneficiary);
+  std::vector<ReclaimChoice> PlanChoices(std::uint64_t bytes, std::vector<Reclaimable> ranked);
+  PreemptMode ResolveMode(SequenceData& seq, PreemptMode mode);
+
   // room.cc
+  std::uint64_t Reserved(const RoomRequest& room) const noexcept;
   std::uint32_t Available(const RoomRequest& room) const noexcept;
   /// Free slots suffice, no victims needed. Tombstones may hold ids without slots.
   bool FitsNow(const RoomRequest& room) const noexcept {
-    return !quotas_ && room.slots <= Available(room) && room.slots <= pool_->free_blocks();
+    return !quotas_ && room.slots + Reserved(room) <= pool_->free_slots(kHbmTier) &&
+           room.slots <= pool_->free_blocks();
   }
   bool EnsureRoom(const RoomRequest& room, Shortfall& shortfall);
   bool PlanQuota(const RoomRequest& room);
   void PlanCheap(std::uint32_t n);
   bool PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::uint32_t& demand);
   void RegisterDemand(const RoomRequest& room, std::uint32_t missing);
-  void EraseDemand(RequestId request, SessionId session);
-  Demand* FindDemand(RequestId request, SessionId session) noexcept;
+  void EraseDemand(const SequenceData& seq);
+  std::uint64_t TakeDemand(const RoomRequest& room);
+  Demand* FindDemand(const RoomRequest& room) noexcept;
   void Grant(std::uint32_t slots);
   void TrimGrants();
   void PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilter* filter,
@@ -597,7 +626,7 @@ class ManagerCore {
 
   std::deque<Timeline> timelines_;
   std::vector<Demand> demands_;
-  std::uint64_t next_demand_ = 0;
+  std::uint32_t offloaded_ = 0;        // blocks that preemptions send down, not yet in the signals
   std::vector<BlockId> awaited_;       // marked for the demands that are being served
   std::vector<BlockId> awaited_ends_;  // the deepest of each
 

@@ -261,6 +261,11 @@ const SchedulingSignals& KvCacheManager::signals() const noexcept { return core_
 std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes, Priority below) const {
   return Call<&ManagerCore::PlanReclaim>(*core_, bytes, below);
 }
+std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes,
+                                                       const Sequence& sequence) const {
+  if (!Owns(sequence)) return {};
+  return core_->PlanReclaimFor(bytes, sequence.index_, sequence.generation_);
+}
 std::uint32_t KvCacheManager::Evict(TierIndex tier, std::uint32_t blocks) {
   return Call<&ManagerCore::Evict>(*core_, tier, blocks);
 }

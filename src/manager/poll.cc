@@ -55,6 +55,14 @@ void ManagerCore::MarkPath(BlockId end) {
   for (std::size_t k = first; k < awaited_.size(); ++k) {
     pool_->SetFlag(awaited_[k], word::kExcluded);
   }
+  for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
+    if (demands_[i].owner == kNone) continue;
+    for (const SequenceData::PrivateBlock& kept : sequences_[demands_[i].owner]->kept) {
+      if (!pool_->alive(kept.ref)) continue;
+      pool_->SetFlag(kept.ref.block, word::kExcluded);
+      awaited_.push_back(kept.ref.block);
+    }
+  }
 }
 
 void ManagerCore::UnmarkAwaited() noexcept {

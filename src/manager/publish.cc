@@ -39,6 +39,7 @@ Outcome ManagerCore::Commit(SequenceData& seq, std::uint32_t n, Fence fence) {
   }
   const std::uint32_t from = seq.committed;
   seq.committed = n;
+  seq.advanced |= n != from;
   if (seq.copies_below && n != from && from % block_tokens_ != 0) {
     DropLowerCopies(seq.blocks[from / block_tokens_]);
   }
@@ -207,7 +208,7 @@ Outcome ManagerCore::CompleteStep(TimelineId id, std::uint64_t step) {
   while (!timeline.releases.empty() && timeline.releases.front().step <= step) {
     Timeline::Release release = std::move(timeline.releases.front());
     timeline.releases.pop_front();
-    ReleaseNow(release.blocks, release.action);
+    ReleaseNow(release.blocks, release.action, release.forked);
   }
   return Outcome::kOk;
 }

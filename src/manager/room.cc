@@ -14,6 +14,7 @@ constexpr std::size_t kFetchNode = 10;         // ...the address of its node
 constexpr std::size_t kFetchKin = 4;           // which names its siblings
 constexpr std::uint32_t kStaleBound = 4096;    // dead blocks given back in one go
 constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier counts as refusing
+constexpr std::uint32_t kMaxOvertaken = 4;     // admissions in front of a request that waits
 
 /// Victims that lose nothing by leaving. In a single tier that is every block.
 class CleanFilter final : public VictimFilter {
@@ -34,7 +35,6 @@ class CheapFilter final : public VictimFilter {
   CheapFilter(const BlockPool* pool, const PrefixIndex* index, CostModel cost, double reload_s)
       : pool_(pool), index_(index), cost_(cost), reload_s_(reload_s) {}
   bool Allows(BlockId block) const noexcept override {
-    if (!pool_->Has(block, word::kPublished)) return true;  // at most one block of tokens
     return !pool_->Clean(block, kHbmTier) &&
            cost_.BlockSeconds(index_->Position(block) * pool_->block_tokens()) <= reload_s_;
   }
@@ -72,61 +72,111 @@ bool SameKey(const Demand& d, RequestId request, SessionId session) {
   return d.session.valid() && d.session == session;
 }
 
+/// A sequence's demand is its own, whatever its request and session.
+bool IsOf(const Demand& d, const RoomRequest& room) {
+  if (d.sequence != 0 || room.sequence != 0) return d.sequence == room.sequence;
+  return SameKey(d, room.request, room.session);
+}
+
+/// What is kept out of the hands of those who rank behind the demand. A sequence has its whole need
+/// reserved: parked, it must be able to come back. A request that was never admitted may be
+/// overtaken a few times by others that fit into what it cannot use yet.
+std::uint32_t ReservedFor(const Demand& d) {
+  const bool due = d.sequence != 0 || d.overtaken >= kMaxOvertaken;
+  return due ? std::max(d.slots, d.granted) : d.granted;
+}
+
 }  // namespace
 
 // --- Demands. ---
+//
+// A demand ranks before another of lower priority, or of the same and higher order. A sequence's
+// order is its serial; a request draws one when it is first refused and keeps it when it is
+// admitted. A sequence's demand that lapses comes back with the same rank, a request's with a new
+// one. What a running sequence appends yields to higher priorities only: it holds blocks that those
+// before it may be waiting for, so the sooner it ends the better.
 
-Demand* ManagerCore::FindDemand(RequestId request, SessionId session) noexcept {
+Demand* ManagerCore::FindDemand(const RoomRequest& room) noexcept {
   for (Demand& d : demands_) {
-    if (SameKey(d, request, session)) return &d;
+    if (IsOf(d, room)) return &d;
   }
   return nullptr;
 }
 
-// Free slots that this request may take: less what is set aside for others as strong as it.
+// Slots that must be left to the demands that rank before this request.
+std::uint64_t ManagerCore::Reserved(const RoomRequest& room) const noexcept {
+  if (demands_.empty()) return 0;
+  std::uint64_t order = room.sequence != 0 ? room.sequence : ~std::uint64_t{0};
+  for (const Demand& d : demands_) {
+    if (IsOf(d, room)) order = d.order;
+  }
+  std::uint64_t reserved = 0;
+  for (const Demand& d : demands_) {
+    if (IsOf(d, room) || d.priority < room.priority) continue;
+    if (room.running) {
+      if (d.priority > room.priority) reserved += d.granted;
+    } else if (d.priority > room.priority || d.order < order) {
+      reserved += ReservedFor(d);
+    }
+  }
+  return reserved;
+}
+
+// Free slots that this request may take.
 std::uint32_t ManagerCore::Available(const RoomRequest& room) const noexcept {
   const std::uint32_t free = pool_->free_slots(kHbmTier);
-  if (demands_.empty()) return free;
-  std::uint32_t reserved = 0;
-  std::uint64_t order = ~std::uint64_t{0};
-  for (const Demand& d : demands_) {
-    if (SameKey(d, room.request, room.session)) order = d.order;
-  }
-  for (const Demand& d : demands_) {
-    if (SameKey(d, room.request, room.session)) continue;
-    const bool yields = d.priority > room.priority ||
-                        (!room.running && d.priority == room.priority && d.order < order);
-    if (yields) reserved += d.granted;
-  }
-  return free - std::min(free, reserved);
+  return free - static_cast<std::uint32_t>(std::min<std::uint64_t>(free, Reserved(room)));
 }
 
 void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing) {
-  if (!room.request.valid() && !room.session.valid()) return;  // nobody to set slots aside for
-  Demand* d = FindDemand(room.request, room.session);
+  if (room.sequence == 0 && !room.request.valid() && !room.session.valid()) {
+    return;  // nobody to set slots aside for
+  }
+  Demand* d = FindDemand(room);
   if (d == nullptr) {
     demands_.emplace_back();
     d = &demands_.back();
     d->request = room.request;
     d->session = room.session;
-    d->order = next_demand_++;
+    d->sequence = room.sequence;
+    d->owner = room.owner;
+    d->order = room.sequence != 0 ? room.sequence : next_serial_++;
     d->since = signals_.now;
   }
   d->priority = room.priority;
+  d->slots = room.slots;
   d->hits_end = room.hits_end.valid() ? pool_->ref(room.hits_end) : BlockRef();
   d->need = d->granted + missing;
   NoteDemand(Decision::kDemand, *d, missing);
   d->expiry = After(signals_.now, options_.demand_ttl);
 }
 
-void ManagerCore::EraseDemand(RequestId request, SessionId session) {
+void ManagerCore::EraseDemand(const SequenceData& seq) {
   if (demands_.empty()) return;
-  std::erase_if(demands_, [&](const Demand& d) { return SameKey(d, request, session); });
+  std::erase_if(demands_, [&](const Demand& d) { return d.sequence == seq.serial; });
   TrimGrants();
 }
 
+// The request is granted: its demand ends, and those that it has overtaken are told. Returns the
+// serial of its sequence, a new one being the last that was drawn.
+std::uint64_t ManagerCore::TakeDemand(const RoomRequest& room) {
+  const Demand* own = FindDemand(room);
+  const std::uint64_t serial = own != nullptr        ? own->order
+                               : room.sequence != 0 ? room.sequence
+                                                    : next_serial_ - 1;
+  if (own != nullptr) demands_.erase(demands_.begin() + (own - demands_.data()));
+  for (Demand& d : demands_) {
+    const bool before =
+        d.priority > room.priority || (d.priority == room.priority && d.order < serial);
+    if (before) ++d.overtaken;
+  }
+  TrimGrants();
+  return serial;
+}
+
 void ManagerCore::CancelDemand(RequestId request, SessionId session) {
-  EraseDemand(request, session);
+  std::erase_if(demands_, [&](const Demand& d) { return SameKey(d, request, session); });
+  TrimGrants();
 }
 
 // Slots that write-back has freed go to the strongest demand, the oldest among equals.
@@ -227,12 +277,14 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
     if (room.slots > Available(room)) ReclaimOrphans(room.slots - Available(room));
   }
   const std::uint32_t available = Available(room);
+  // Those that rank before it must be able to fit too, although its hits can then not leave.
+  const std::uint64_t wanted = room.slots + Reserved(room);
   const bool possible = !quotas_ || PlanQuota(room);
   const auto missing = [&] {
     const auto freed = std::count_if(victims_.begin(), victims_.end(),
                                      [&](BlockId b) { return FreesSlot(b, kHbmTier); });
-    const std::uint32_t have = available + static_cast<std::uint32_t>(freed);
-    return room.slots - std::min(room.slots, have);
+    const std::uint64_t have = pool_->free_slots(kHbmTier) + static_cast<std::uint64_t>(freed);
+    return static_cast<std::uint32_t>(wanted - std::min(wanted, have));
   };
   const auto plan = [&](const VictimFilter& filter) {
     std::size_t before;
@@ -241,7 +293,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
       PlanVictims(kHbmTier, missing(), &filter, victims_);
     } while (missing() != 0 && shrinking_ != 0 && victims_.size() != before);
   };
-  demand = missing();
+  demand = room.slots - std::min(room.slots, available);
   const bool cheap = tiers_ > 1 && MayPlanCheap();
   const BlockId ends[] = {room.hits_end, room.partial};
   CleanSearch search = SearchFor(ends);

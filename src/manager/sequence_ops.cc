@@ -1,4 +1,4 @@
-// Append, truncate, fork, window, pause, preempt, finish: what a running sequence may do, and how
+// Append, truncate, fork, window, pause, finish: what a running sequence may do, and how
 // its blocks are let go of once the device can no longer touch them.
 #include <algorithm>
 
@@ -69,6 +69,8 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
                            .priority = seq.priority,
                            .request = seq.request,
                            .session = seq.session_id,
+                           .sequence = seq.serial,
+                           .owner = seq.index,
                            .ns = seq.ns.value(),
                            .running = true};
     if (!FitsNow(room)) {
@@ -78,7 +80,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
       misses_.clear();
       if (!EnsureRoom(room, shortfall)) return Outcome::kBusy;
     }
-    if (!demands_.empty()) EraseDemand(seq.request, seq.session_id);
+    EraseDemand(seq);
     if (copy) CopyTail(seq);
     TakeFresh(seq, grow);
     TrimGrants();
@@ -195,20 +197,9 @@ Outcome ManagerCore::Pause(SequenceData& seq, const PauseHint& hint) {
   BindThread();
   if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
   EndTurn(seq, hint);
+  EraseDemand(seq);
   ReleaseFrom(seq, 0, TailAction::kKeep);
   seq.state = SequenceState::kPaused;
-  return Outcome::kOk;
-}
-
-Outcome ManagerCore::Preempt(SequenceData& seq, PreemptMode mode) {
-  BindThread();
-  if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
-  EndTurn(seq, {.wait = WaitClass::kCapacity});
-  ++seq.preemptions;
-  const bool offload = mode == PreemptMode::kOffload && tiers_ > 1;
-  ReleaseFrom(seq, 0, offload ? TailAction::kOffload : TailAction::kFree);
-  seq.state = SequenceState::kPaused;
-  if (!unsubmitted_.empty()) Pump();
   return Outcome::kOk;
 }
 
@@ -231,7 +222,7 @@ void ManagerCore::EndSequence(SequenceData& seq, const PauseHint& wait) {
     ForgetKept(seq);
     for (const SequenceData::PrivateBlock& p : kept) DropKept(p);
   }
-  EraseDemand(seq.request, seq.session_id);
+  EraseDemand(seq);
   if (seq.session != kNone && --session_sequences_[seq.session] == 0 &&
       sessions_[seq.session].state == SessionState::kCompleted) {
     ForgetSession(seq.session);
@@ -299,15 +290,15 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
   AppendIds(rest, std::span(seq.blocks).subspan(first, may_keep - first));
   for (std::uint32_t i = may_keep; i < last; ++i) {
     const BlockId b = seq.blocks[i];
-    const bool kept = !pool_->Has(b, word::kPublished) && i < BlocksFor(seq.committed) &&
-                      pool_->phase(b) == Phase::kActive;
+    const bool kept = !pool_->Has(b, word::kPublished) && i < BlocksFor(seq.committed);
     (kept ? keep : rest).push_back(b);
     if (kept) Keep(seq, i, b);
   }
   seq.blocks.resize(position);
   if (!seq.loads.empty()) {
     std::erase_if(seq.loads, [&](const BlockRef& ref) {
-      return std::find(rest.begin(), rest.end(), ref.block) != rest.end();
+      return std::find(rest.begin(), rest.end(), ref.block) != rest.end() ||
+             std::find(keep.begin(), keep.end(), ref.block) != keep.end();
     });
     seq.load_cursor = 0;
     if (seq.loads.empty()) std::erase(loading_, seq.index);
@@ -322,7 +313,7 @@ void ManagerCore::ReleaseFrom(SequenceData& seq, std::uint32_t position, TailAct
 void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, TailAction action) {
   AbandonComputed(seq, blocks);
   if (Passed(seq.last_fence)) {
-    ReleaseNow(blocks, action);
+    ReleaseNow(blocks, action, seq.forked);
     return;
   }
   // No step has touched what is still being loaded: that is let go of at once.
@@ -330,15 +321,15 @@ void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, 
       blocks.begin(), blocks.end(), [&](BlockId b) { return pool_->phase(b) != Phase::kReuse; });
   const std::vector<BlockId> cancelled(loading, blocks.end());
   blocks.erase(loading, blocks.end());
-  if (!cancelled.empty()) ReleaseNow(cancelled, action);
+  if (!cancelled.empty()) ReleaseNow(cancelled, action, seq.forked);
   if (blocks.empty()) return;
   std::deque<Timeline::Release>& releases = TimelineOf(seq.last_fence.timeline).releases;
   auto at = releases.end();
   while (at != releases.begin() && std::prev(at)->step > seq.last_fence.step) --at;
-  releases.insert(at, {seq.last_fence.step, std::move(blocks), action});
+  releases.insert(at, {seq.last_fence.step, std::move(blocks), action, seq.forked});
 }
 
-void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action) {
+void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action, bool forked) {
   while (!blocks.empty()) {  // maximal spans of the same kind, tails first
     const std::size_t alike = pool_->AlikeTail(blocks, word::kPublished | word::kPhaseMask);
     const auto span = blocks.last(alike);
@@ -356,7 +347,7 @@ void ManagerCore::ReleaseNow(std::span<const BlockId> blocks, TailAction action)
       pool_->Transition(span, {.to = Phase::kFree, .cause = Cause::kAbandon, .hold = -1});
       Discard(span);
     } else {
-      for (const BlockId b : span) ReleasePrivate(b, action);
+      for (const BlockId b : span) ReleasePrivate(b, action, forked);
     }
   }
 }
@@ -376,14 +367,19 @@ void ManagerCore::ReleaseLoading(std::span<const BlockId> blocks) {
   CancelLoads(cancelled);
 }
 
-void ManagerCore::ReleasePrivate(BlockId block, TailAction action) {
+// The fork that kept the block may have gone while another held it: then nobody keeps it.
+void ManagerCore::ReleasePrivate(BlockId block, TailAction action, bool forked) {
   const bool last = pool_->holds(block) == 1;
   const bool abandoned = pool_->Has(block, word::kAbandoned);
   if (!last) {
     pool_->Transition({&block, 1}, {.to = Phase::kIdle, .cause = Cause::kRelease, .hold = -1});
     return;
   }
-  if (IsKept(block)) action = TailAction::kKeep;
+  if (IsKept(block)) {
+    action = TailAction::kKeep;
+  } else if (forked) {
+    action = TailAction::kFree;
+  }
   const Phase phase = pool_->phase(block);
   if (phase == Phase::kReuse) {  // a preempted tail on its way back
     pool_->Transition({&block, 1}, {.to = Phase::kOffloaded, .cause = Cause::kCancel, .hold = -1});

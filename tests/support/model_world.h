@@ -58,6 +58,7 @@ struct ModelConfig {
   double clean_pool = 0.4;         ///< share of HBM
   bool tier_faults = false;        ///< tiers below HBM fail for a while and recover
   std::size_t accept_limit = static_cast<std::size_t>(-1);  ///< copies the engine takes at a time
+  bool storm = false;              ///< mostly preempting and resuming; in the end all must finish
   std::uint64_t steps = 13000;
   InputLog* input_log = nullptr;
 };
@@ -114,7 +115,7 @@ bool FromString(const std::string& line, ModelOp* op);
 /// What the operations have achieved, to see that a run was not an idle one.
 struct ModelTally {
   std::uint64_t granted = 0, busy = 0, never_fits = 0, resumed = 0, hit_tokens = 0, exact = 0,
-                loads_ready = 0, loads_failed = 0, verified_cells = 0;
+                loads_ready = 0, loads_failed = 0, verified_cells = 0, planned = 0;
   ManagerStats stats;
 };
 
@@ -124,6 +125,9 @@ class ModelWorld final : private Observer {
   ~ModelWorld() override;
 
   void Apply(const ModelOp& op);
+  /// With the faults still on, lets every sequence come back, compute what it lacks and finish,
+  /// preempting each other as PlanReclaim says. Fails if they do not get there.
+  void FinishAll();
   /// Ends everything and checks that nothing is left.
   void WindDown();
   /// The first thing that went wrong, or empty.
@@ -139,6 +143,7 @@ class ModelWorld final : private Observer {
     LoadTicket ticket;
     bool loading = false;
     bool detached = false;  // it may have stopped publishing for good
+    bool forked = false;    // shares, or has shared, private blocks
     std::shared_ptr<const std::vector<std::uint64_t>> kv;
     BlockTable table;
   };
@@ -162,6 +167,11 @@ class ModelWorld final : private Observer {
   void Pause(const ModelOp& op);
   void Resume(const ModelOp& op);
   void Preempt(const ModelOp& op);
+  void PreemptAsPlanned(Live& live);
+  void LetGo(Live& live);
+  void TakeBack(Live& live, const State& before, Admission admission);
+  void Advance(std::uint32_t at);
+  void MakeRoomFor(Live& live);
   void Finish(const ModelOp& op);
   void CompleteStep(const ModelOp& op);
   void Probe(const ModelOp& op);

@@ -347,6 +347,7 @@ void ModelWorld::Fork(const ModelOp& op) {
   child->model.text.tokens.resize(parent->model.committed);
   child->model.load_failed = false;
   child->detached = parent->detached;
+  child->forked = parent->forked = true;
   child->handle = std::move(fork.sequence);
   SetText(*child);
   child->table = child->handle.block_table();
@@ -401,17 +402,59 @@ void ModelWorld::Pause(const ModelOp& op) {
 void ModelWorld::Preempt(const ModelOp& op) {
   Live* live = PickLive(op.arg[0], [](const Live& l) { return l.model.running; });
   if (live == nullptr) return;
-  const PreemptMode mode = op.arg[1] % 2 == 0 ? PreemptMode::kOffload : PreemptMode::kRecompute;
-  ExpectOutcome(live->handle.Preempt(mode), Outcome::kOk, "Preempt");
-  reference_.SetSlots(live->model, {});
-  live->model.running = false;
-  live->loading = false;
+  if (op.arg[2] % 4 == 0) return PreemptAsPlanned(*live);
+  constexpr auto kModes = std::to_array({PreemptMode::kOffload, PreemptMode::kRecompute,
+                                         PreemptMode::kKeep, PreemptMode::kAuto});
+  ExpectOutcome(live->handle.Preempt(kModes[op.arg[1] % kModes.size()]), Outcome::kOk, "Preempt");
+  LetGo(*live);
+}
+
+void ModelWorld::LetGo(Live& live) {
+  reference_.SetSlots(live.model, {});
+  live.model.running = false;
+  live.loading = false;
+}
+
+// What the plan says about a sequence is what happens: preempted in the planned mode and resumed with
+// nothing in between, it has lost exactly the tokens that were listed.
+void ModelWorld::PreemptAsPlanned(Live& live) {
+  engine_->set_automatic(false);
+  manager_->Poll();
+  Sync();
+  if (!failure_.empty()) return;
+  const auto plan = manager_->PlanReclaim(~std::uint64_t{0});
+  const auto choice = std::find_if(plan.begin(), plan.end(), [&](const ReclaimChoice& c) {
+    return c.sequence == live.handle.id();
+  });
+  const std::uint32_t committed = live.model.committed;
+  const auto length = static_cast<std::uint32_t>(live.model.text.tokens.size());
+  const PreemptMode mode = choice != plan.end() ? choice->mode : PreemptMode::kAuto;
+  ExpectOutcome(live.handle.Preempt(mode), Outcome::kOk, "Preempt");
+  LetGo(live);
+  const State before = Look();
+  Admission admission = live.handle.Resume();
+  engine_->set_automatic(true);
+  // A copy in flight keeps the engine from writing on in the tail. What others have published of the
+  // tokens that are not computed yet is found too.
+  const bool written_on = length > committed && committed % config_.block_tokens != 0;
+  const ModelSequence& m = live.model;
+  const bool beyond = reference_.alive(m.text.space) && m.publish &&
+                      reference_.Findable(m.text, m.timeline, before.seen[m.text.space]).second *
+                              config_.block_tokens >
+                          committed;
+  const bool exact = admission.granted() && choice != plan.end() && !live.forked && !beyond &&
+                     !(written_on && before.sizes.transfers != 0);
+  if (exact && admission.recompute_tokens != length - committed + choice->recompute_tokens) {
+    Fail("preempted as planned, " + Num(admission.recompute_tokens) + " tokens are to be recomputed, not " +
+         Num(length - committed) + " + " + Num(choice->recompute_tokens));
+  }
+  tally_.planned += exact ? 1 : 0;
+  TakeBack(live, before, std::move(admission));
 }
 
 void ModelWorld::Resume(const ModelOp& op) {
   Live* live = PickLive(op.arg[0], [](const Live& l) { return !l.model.running; });
   if (live == nullptr) return;
-  ModelSequence& m = live->model;
   engine_->set_automatic(false);
   manager_->Poll();
   Sync();
@@ -419,6 +462,11 @@ void ModelWorld::Resume(const ModelOp& op) {
   const State before = Look();
   Admission admission = live->handle.Resume();
   engine_->set_automatic(true);
+  TakeBack(*live, before, std::move(admission));
+}
+
+void ModelWorld::TakeBack(Live& live, const State& before, Admission admission) {
+  ModelSequence& m = live.model;
   if (!reference_.alive(m.text.space)) {
     return ExpectOutcome(admission.outcome, Outcome::kUnknownNamespace, "Resume");
   }
@@ -437,23 +485,23 @@ void ModelWorld::Resume(const ModelOp& op) {
   const std::uint32_t committed = admission.ready_tokens + admission.loading_tokens;
   const std::uint32_t most =
       std::max(m.publish ? may * config_.block_tokens : 0, same_weights ? m.committed : 0);
-  const std::uint32_t least = m.publish && !live->detached ? must * config_.block_tokens : 0;
+  const std::uint32_t least = m.publish && !live.detached ? must * config_.block_tokens : 0;
   Expect(committed >= least && committed <= most,
          "Resume has " + Num(committed) + " tokens, not " + Num(least) + " to " + Num(most));
   Expect(committed + admission.recompute_tokens == length,
          "Resume: the tokens are not ready + loading + recompute");
-  Expect(live->handle.committed() == committed, "Resume: committed() is not ready + loading");
+  Expect(live.handle.committed() == committed, "Resume: committed() is not ready + loading");
   m.incarnation = reference_.incarnation(m.text.space);
   m.running = true;
   m.load_failed = false;
   m.dropped = 0;
   m.committed = committed;
-  live->ticket = std::move(admission.ticket);
-  live->loading = admission.loading_tokens != 0;
-  SetText(*live);
-  SyncTable(*live);
-  Expect(live->table.size == total, "Resume: the table has " + Num(live->table.size) + " entries");
-  if (!live->loading && !config_.queued_work) VerifyBlocks(*live, 0, total);
+  live.ticket = std::move(admission.ticket);
+  live.loading = admission.loading_tokens != 0;
+  SetText(live);
+  SyncTable(live);
+  Expect(live.table.size == total, "Resume: the table has " + Num(live.table.size) + " entries");
+  if (!live.loading && !config_.queued_work) VerifyBlocks(live, 0, total);
 }
 
 void ModelWorld::Finish(const ModelOp& op) {
@@ -623,6 +671,55 @@ void ModelWorld::Misuse(const ModelOp& op) {
 }
 
 // --- The end. -------------------------------------------------------------------------------
+
+// Preempts whom PlanReclaim names for the sequence.
+void ModelWorld::MakeRoomFor(Live& live) {
+  const std::uint64_t bytes = BlocksFor(live.model.text.tokens.size()) * manager_->block_bytes();
+  for (const ReclaimChoice& choice : manager_->PlanReclaim(bytes, live.handle)) {
+    for (const auto& each : live_) {
+      if (each->handle.id() != choice.sequence) continue;
+      Expect(each->model.running && each->id != live.id, "PlanReclaim names who is not running");
+      ExpectOutcome(each->handle.Preempt(choice.mode), Outcome::kOk, "Preempt");
+      LetGo(*each);
+    }
+  }
+}
+
+// The next thing that this sequence can do towards its end.
+void ModelWorld::Advance(std::uint32_t at) {
+  Live& live = *live_[at];
+  if (!reference_.alive(live.model.text.space)) {
+    live.handle = Sequence();
+    return Retire(live);
+  }
+  if (!live.model.running) {
+    Resume({.kind = ModelOpKind::kResume, .arg = {at}});
+    if (failure_.empty() && !live.model.running) MakeRoomFor(live);
+    return;
+  }
+  if (live.loading) return;
+  if (live.model.committed == live.model.text.tokens.size()) {
+    return Finish({.kind = ModelOpKind::kFinish, .arg = {at, 1}});
+  }
+  Step({.kind = ModelOpKind::kStep, .arg = {at, 1, 1, 1}});
+  CompleteStep({.kind = ModelOpKind::kCompleteStep, .arg = {live.model.timeline.value(), 1, 0, 1}});
+}
+
+void ModelWorld::FinishAll() {
+  constexpr int kRounds = 200;
+  for (int round = 0; round < kRounds && !live_.empty() && failure_.empty(); ++round) {
+    ++steps_;
+    for (std::size_t i = live_.size(); i-- > 0 && failure_.empty();) {
+      if (i < live_.size()) Advance(static_cast<std::uint32_t>(i));
+      if (failure_.empty()) Sync();
+      if (failure_.empty()) CheckAll();
+    }
+    clock_.Advance(std::chrono::milliseconds(1));
+    manager_->Poll();
+    Sync();
+  }
+  Expect(live_.empty(), Num(live_.size()) + " sequences never got to their end");
+}
 
 void ModelWorld::WindDown() {
   if (!failure_.empty()) return;

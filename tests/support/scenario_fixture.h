@@ -91,7 +91,7 @@ class ScenarioFixture {
   Outcome Free(const std::string& name, Fence fence = Fence::Done());
   Outcome Idle(const std::string& name, Duration return_in = Duration::max());
   Outcome Resume(const std::string& name);
-  Outcome Preempt(const std::string& name, PreemptMode mode);
+  Outcome Preempt(const std::string& name, PreemptMode mode = PreemptMode::kAuto);
 
   /// Allocate, commit everything, free: leaves the full blocks cached.
   void Cache(const Tokens& tokens, const How& how = {});
