@@ -118,14 +118,14 @@ constexpr Weight kWeights[] = {
 };
 
 constexpr Weight kStormWeights[] = {
-    {ModelOpKind::kAdmit, 16},        {ModelOpKind::kAppend, 10},
-    {ModelOpKind::kStep, 30},         {ModelOpKind::kFork, 1},
-    {ModelOpKind::kDropLeading, 1},   {ModelOpKind::kPause, 4},
-    {ModelOpKind::kResume, 50},       {ModelOpKind::kPreempt, 40},
-    {ModelOpKind::kFinish, 6},        {ModelOpKind::kCompleteStep, 20},
-    {ModelOpKind::kPoll, 14},         {ModelOpKind::kClock, 4},
-    {ModelOpKind::kPlanReclaim, 4},   {ModelOpKind::kRunDevice, 4},
-    {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kEvict, 2},
+    {ModelOpKind::kAdmit, 16},       {ModelOpKind::kAppend, 10},
+    {ModelOpKind::kStep, 30},        {ModelOpKind::kFork, 1},
+    {ModelOpKind::kDropLeading, 1},  {ModelOpKind::kPause, 4},
+    {ModelOpKind::kResume, 50},      {ModelOpKind::kPreempt, 40},
+    {ModelOpKind::kFinish, 6},       {ModelOpKind::kCompleteStep, 20},
+    {ModelOpKind::kPoll, 14},        {ModelOpKind::kClock, 4},
+    {ModelOpKind::kPlanReclaim, 4},  {ModelOpKind::kRunDevice, 4},
+    {ModelOpKind::kCancelDemand, 1}, {ModelOpKind::kEvict, 2},
 };
 
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {

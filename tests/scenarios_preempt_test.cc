@@ -368,12 +368,12 @@ TEST(ScenarioPreempt, EachParkedSequenceHasItsOwnDemand) {
   EXPECT_EQ(s.Append("C", Text(7, 4)), kBusy);
   EXPECT_EQ(s.Append("B", Text(8, 4)), kBusy);
   EXPECT_EQ(s.manager().table_sizes().demands, 2u);
-  EXPECT_EQ(s.Preempt("C"), kOk);  // its demand was for running on
-  EXPECT_EQ(s.manager().table_sizes().demands, 1u);
+  EXPECT_EQ(s.Preempt("C"), kOk);  // it still lacks what it could not append
+  EXPECT_EQ(s.manager().table_sizes().demands, 2u);
   EXPECT_EQ(s.Append("B", Text(8, 4)), kOk);
   EXPECT_EQ(s.Resume("C"), kBusy);
   EXPECT_EQ(s.Free("A"), kOk);
-  EXPECT_EQ(s.manager().table_sizes().demands, 1u);
+  EXPECT_EQ(s.manager().table_sizes().demands, 1u);  // what C needs to come back
   EXPECT_EQ(s.Free("C"), kOk);
   EXPECT_EQ(s.manager().table_sizes().demands, 0u);
 }
@@ -430,9 +430,7 @@ class SmallWorld {
     }
     s_.manager().Poll();
   }
-  [[nodiscard]] bool done() const {
-    return finished_[0] && finished_[1] && finished_[2];
-  }
+  [[nodiscard]] bool done() const { return finished_[0] && finished_[1] && finished_[2]; }
   [[nodiscard]] int preemptions() const { return preemptions_; }
   [[nodiscard]] bool mutual() const {
     for (int a = 0; a < kActors; ++a) {

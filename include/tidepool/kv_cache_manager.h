@@ -115,8 +115,8 @@ struct StepWork {
 ///   kOffload = out(tail) + in(tail): the room waits for the copy, Resume for the reload
 ///   kKeep    = 0, where what leaves at once suffices or no tail has to leave
 /// To each is added what the published blocks cost: in(n) for clean ones, the cheaper of two copies
-/// and recomputing for each dirty one. With one tier every block is reclaimable at once: kKeep, at the
-/// cost of recomputing all of them. Unknown costs count as 0.
+/// and recomputing for each dirty one. With one tier every block is reclaimable at once: kKeep, at
+/// the cost of recomputing all of them. Unknown costs count as 0.
 struct ReclaimChoice {
   SequenceId sequence;
   SessionId session;
@@ -125,8 +125,8 @@ struct ReclaimChoice {
   std::uint32_t blocks = 0;               ///< HBM slots that preempting it makes reclaimable
   std::uint32_t blocks_now = 0;           ///< of those, without a copy; see `fence`
   std::uint32_t recompute_tokens = 0;     ///< committed tokens that `mode` gives up, exactly
-  Fence fence;                            ///< what its steps still touch is free when this has passed
-  Duration cost{0};                       ///< of `mode`
+  Fence fence;           ///< what its steps still touch is free when this has passed
+  Duration cost{0};      ///< of `mode`
   Duration ready_in{0};  ///< until the last of `blocks` has been copied; max = unknown
 };
 
@@ -216,16 +216,17 @@ class TIDEPOOL_EXPORT KvCacheManager {
   [[nodiscard]] const SchedulingSignals& signals() const noexcept;
 
   // --- Room. ---
-  /// Running sequences to preempt until `bytes` of HBM would be reclaimable, or all there are; never
-  /// one of a priority above `below`. Order: lower priority first; then who has committed something
-  /// since it was admitted or resumed; then cost a block, times one more than its preemptions so far;
-  /// then the newest. Changes nothing.
+  /// Running sequences to preempt until `bytes` of HBM would be reclaimable, or all there are;
+  /// never one of a priority above `below`. Order: lower priority first; then who has committed
+  /// something since it was admitted or resumed; then cost a block, times one more than its
+  /// preemptions so far; then the newest. Changes nothing.
   [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes,
                                                        Priority below = Priority::kCritical) const;
-  /// The same on behalf of `sequence`, running or paused: only those that rank behind it, which are of
-  /// lower priority, or of the same and admitted later. Rank is for life, so no two sequences preempt
-  /// each other, and the first in rank always gets what it needs. Too little room: `sequence` itself
-  /// has to yield. A request that was never admitted ranks behind all: name the priority below its own.
+  /// The same on behalf of `sequence`, running or paused: only those that rank behind it, which are
+  /// of lower priority, or of the same and admitted later. Rank is for life, so no two sequences
+  /// preempt each other, and the first in rank always gets what it needs. Too little room:
+  /// `sequence` itself has to yield. A request that was never admitted ranks behind all: name the
+  /// priority below its own.
   [[nodiscard]] std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes,
                                                        const Sequence& sequence) const;
   /// Gives up to `blocks` copies of `tier` back now, in the policy's order: clean ones, and dirty

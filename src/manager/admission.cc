@@ -135,8 +135,8 @@ bool ManagerCore::HasRoom(const RoomRequest& room, const AdmitPlan& plan) {
   if (FitsNow(room)) return true;
   MarkWanted(plan, true);
   Shortfall shortfall;
-  std::uint32_t demand = 0;
-  const bool fits = PlanRoom(room, shortfall, demand);
+  Refusal refusal;
+  const bool fits = PlanRoom(room, shortfall, refusal);
   if (fits) Unchoose(victims_, kHbmTier);
   MarkWanted(plan, false);
   return fits;

@@ -56,6 +56,7 @@ inline constexpr std::tuple kCalls{
     LoggedCall<&ManagerCore::SetLinkLimit>{"SetLinkLimit"},
     LoggedCall<&ManagerCore::TakeLoads>{"TakeLoads"},
     LoggedCall<&ManagerCore::CommitTaken>{"CommitTaken"},
+    LoggedCall<&ManagerCore::PlanReclaimFor>{"PlanReclaim"},
 };
 
 /// The place of a method in the list; its length if it is not there.

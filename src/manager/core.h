@@ -150,10 +150,11 @@ struct Demand {
   std::uint64_t order = 0;      // rank among equals: a sequence's serial, or one drawn like it
   std::uint32_t overtaken = 0;  // admissions that ranked behind it and went first
   std::uint32_t slots = 0;      // all it has asked for
-  std::uint32_t need = 0;     // slots that write-back must free, granted ones included
-  std::uint32_t granted = 0;  // freed for it and set aside
-  BlockRef hits_end;          // the deepest block that it would hit
-  TimePoint since{};          // first refused
+  std::uint32_t need = 0;       // slots that write-back must free, granted ones included
+  std::uint32_t granted = 0;    // freed for it and set aside
+  bool running = false;         // for what a sequence could not append: stays until it has it
+  BlockRef hits_end;            // the deepest block that it would hit
+  TimePoint since{};            // first refused
   TimePoint expiry{};
 };
 
@@ -224,6 +225,12 @@ struct RoomRequest {
   BlockId partial{};     // the block whose leading tokens it copies
 };
 
+/// Why room could not be made.
+struct Refusal {
+  std::uint32_t missing = 0;  // slots that write-back must free
+  bool over_quota = false;    // and more, which is its own namespace's: others need not wait for it
+};
+
 /// A search for clean victims that found too few, and what it depended on: while none of that
 /// changes, another finds no more.
 struct CleanSearch {
@@ -280,8 +287,7 @@ class ManagerCore {
   Outcome SessionArrived(SessionId session);
   Outcome CompleteSession(SessionId session);
   std::vector<ReclaimChoice> PlanReclaim(std::uint64_t bytes, Priority below);
-  std::vector<ReclaimChoice> PlanReclaimFor(std::uint64_t bytes, std::uint32_t index,
-                                            std::uint32_t generation);
+  std::vector<ReclaimChoice> PlanReclaimFor(SequenceData& seq, std::uint64_t bytes);
   std::uint32_t Evict(TierIndex tier, std::uint32_t blocks);
   KvCacheManager::OffloadResult Offload(std::span<const Token> tokens, NamespaceId ns);
   KvCacheManager::OffloadResult Onboard(std::span<const Token> tokens, NamespaceId ns);
@@ -469,8 +475,9 @@ class ManagerCore {
   bool EnsureRoom(const RoomRequest& room, Shortfall& shortfall);
   bool PlanQuota(const RoomRequest& room);
   void PlanCheap(std::uint32_t n);
-  bool PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::uint32_t& demand);
-  void RegisterDemand(const RoomRequest& room, std::uint32_t missing);
+  bool PlanRoom(const RoomRequest& room, Shortfall& shortfall, Refusal& refusal);
+  void RegisterDemand(const RoomRequest& room, const Refusal& refusal);
+  void ProtectDemand(const SequenceData& seq) noexcept;
   void EraseDemand(const SequenceData& seq);
   std::uint64_t TakeDemand(const RoomRequest& room);
   Demand* FindDemand(const RoomRequest& room) noexcept;
@@ -575,6 +582,7 @@ class ManagerCore {
   void PlanCopies();
   void MarkAwaited();
   void MarkPath(BlockId end);
+  void MarkKept(const SequenceData& seq);
   void AppendPathUpwards(BlockId end, std::vector<BlockId>& out) const;
   void UnmarkAwaited() noexcept;
   void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
@@ -628,7 +636,7 @@ class ManagerCore {
   std::vector<Demand> demands_;
   std::uint32_t offloaded_ = 0;        // blocks that preemptions send down, not yet in the signals
   std::vector<BlockId> awaited_;       // marked for the demands that are being served
-  std::vector<BlockId> awaited_ends_;  // the deepest of each
+  std::vector<BlockId> awaited_ends_;  // the deepest of each, and the private ones
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;

@@ -263,8 +263,9 @@ std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes, Prio
 }
 std::vector<ReclaimChoice> KvCacheManager::PlanReclaim(std::uint64_t bytes,
                                                        const Sequence& sequence) const {
-  if (!Owns(sequence)) return {};
-  return core_->PlanReclaimFor(bytes, sequence.index_, sequence.generation_);
+  const Target t = Resolve(sequence.control_, sequence.index_, sequence.generation_);
+  if (t.seq == nullptr || !Owns(sequence)) return {};
+  return Call<&ManagerCore::PlanReclaimFor>(*core_, *t.seq, bytes);
 }
 std::uint32_t KvCacheManager::Evict(TierIndex tier, std::uint32_t blocks) {
   return Call<&ManagerCore::Evict>(*core_, tier, blocks);

@@ -35,9 +35,20 @@ void ManagerCore::MarkAwaited() {
   awaited_ends_.clear();
   for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
     const BlockRef& end = demands_[i].hits_end;
-    if (!end.block.valid() || !pool_->alive(end)) continue;
-    awaited_ends_.push_back(end.block);
-    MarkPath(end.block);
+    if (end.block.valid() && pool_->alive(end)) {
+      awaited_ends_.push_back(end.block);
+      MarkPath(end.block);
+    }
+    if (demands_[i].owner != kNone) MarkKept(*sequences_[demands_[i].owner]);
+  }
+}
+
+void ManagerCore::MarkKept(const SequenceData& seq) {
+  for (const SequenceData::PrivateBlock& kept : seq.kept) {
+    if (!pool_->alive(kept.ref)) continue;
+    pool_->SetFlag(kept.ref.block, word::kExcluded);
+    awaited_.push_back(kept.ref.block);
+    awaited_ends_.push_back(kept.ref.block);
   }
 }
 
@@ -54,14 +65,6 @@ void ManagerCore::MarkPath(BlockId end) {
   AppendPathUpwards(end, awaited_);
   for (std::size_t k = first; k < awaited_.size(); ++k) {
     pool_->SetFlag(awaited_[k], word::kExcluded);
-  }
-  for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
-    if (demands_[i].owner == kNone) continue;
-    for (const SequenceData::PrivateBlock& kept : sequences_[demands_[i].owner]->kept) {
-      if (!pool_->alive(kept.ref)) continue;
-      pool_->SetFlag(kept.ref.block, word::kExcluded);
-      awaited_.push_back(kept.ref.block);
-    }
   }
 }
 

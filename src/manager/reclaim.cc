@@ -7,12 +7,12 @@
 //   * no two sequences preempt each other, nor any ring of them: along "was preempted for", rank
 //     strictly rises;
 //   * the first in rank is preempted for nobody. All others are behind it, so whatever it lacks is
-//     held by sequences it may preempt or is cached, and it fits into the tier alone (else kNeverFits):
-//     it always gets its slots, commits, and ends. Then the next one is first.
+//     held by sequences it may preempt or is cached, and it fits into the tier alone (else
+//     kNeverFits): it always gets its slots, commits, and ends. Then the next one is first.
 //   * what is freed for it is not lost to newcomers: its demand stands before theirs in the ledger
 //     (room.cc), and it is never overtaken by a request that ranks behind it.
-// Within a priority those that have committed nothing since they were admitted or resumed come last,
-// so that nobody is preempted in front of its first step while another would do.
+// Within a priority those that have committed nothing since they were admitted or resumed come
+// last, so that nobody is preempted in front of its first step while another would do.
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -77,8 +77,7 @@ void ManagerCore::CountBlock(Reclaimable& r, std::uint32_t position, BlockId blo
   if (pool_->Has(block, word::kPublished)) {
     ++(clean || tiers_ == 1 ? r.free : r.later);
     r.published_seconds += PublishedSeconds(std::uint64_t{position} * block_tokens_, clean);
-  } else if (position < seq.publish_blocks || position >= BlocksFor(seq.committed) ||
-             tiers_ == 1) {
+  } else if (position < seq.publish_blocks || position >= BlocksFor(seq.committed) || tiers_ == 1) {
     ++r.free;
   } else {
     ++(clean || pool_->phase(block) == Phase::kReuse ? r.clean_tail : r.tail);
@@ -99,8 +98,8 @@ ManagerCore::Reclaimable ManagerCore::Inspect(SequenceData& seq) {
   r.lost = seq.committed - std::min(seq.committed, found * block_tokens_);
   for (std::uint32_t i = found; i < BlocksFor(seq.committed); ++i) {
     const std::uint32_t tokens = std::min(block_tokens_, seq.committed - i * block_tokens_);
-    r.tail_seconds += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_) * tokens /
-                      block_tokens_;
+    r.tail_seconds +=
+        options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_) * tokens / block_tokens_;
   }
   return r;
 }
@@ -199,12 +198,13 @@ std::vector<ManagerCore::Reclaimable> ManagerCore::RankVictims(Priority below,
   std::vector<std::pair<Key, std::size_t>> order;
   for (std::size_t i = 0; i < ranked.size(); ++i) {
     const Reclaimable& r = ranked[i];
-    const double cost = std::min(ModeSeconds(r, CheapestMode(r, true, offloaded_), offloaded_), 9e9);
+    const double cost =
+        std::min(ModeSeconds(r, CheapestMode(r, true, offloaded_), offloaded_), 9e9);
     const double weight = 1.0 + r.seq->preemptions;
-    order.emplace_back(Key{r.blocks() == 0, r.seq->priority, !r.seq->advanced,
-                           r.blocks() == 0 ? 0 : cost * weight / r.blocks(), r.seq->preemptions,
-                           ~r.seq->serial},
-                       i);
+    order.emplace_back(
+        Key{r.blocks() == 0, r.seq->priority, !r.seq->advanced,
+            r.blocks() == 0 ? 0 : cost * weight / r.blocks(), r.seq->preemptions, ~r.seq->serial},
+        i);
   }
   std::sort(order.begin(), order.end());
   std::vector<Reclaimable> sorted;
@@ -235,9 +235,8 @@ std::vector<ReclaimChoice> ManagerCore::PlanChoices(std::uint64_t bytes,
   }
   std::vector<ReclaimChoice> plan;
   for (const auto& [choice, r] : chosen) {  // without those that free nothing, not even for others
-    const bool helps = std::any_of(r->shared.begin(), r->shared.end(), [&](const auto& s) {
-      return left[s.second.value()] == 0;
-    });
+    const bool helps = std::any_of(r->shared.begin(), r->shared.end(),
+                                   [&](const auto& s) { return left[s.second.value()] == 0; });
     if (choice.blocks != 0 || helps) plan.push_back(choice);
   }
   return plan;
@@ -247,11 +246,8 @@ std::vector<ReclaimChoice> ManagerCore::PlanReclaim(std::uint64_t bytes, Priorit
   return PlanChoices(bytes, RankVictims(below, nullptr));
 }
 
-std::vector<ReclaimChoice> ManagerCore::PlanReclaimFor(std::uint64_t bytes, std::uint32_t index,
-                                                       std::uint32_t generation) {
-  const SequenceData* seq = Find(index, generation);
-  if (seq == nullptr) return {};
-  return PlanChoices(bytes, RankVictims(seq->priority, seq));
+std::vector<ReclaimChoice> ManagerCore::PlanReclaimFor(SequenceData& seq, std::uint64_t bytes) {
+  return PlanChoices(bytes, RankVictims(seq.priority, &seq));
 }
 
 // --- Preempting. ---
@@ -272,7 +268,7 @@ Outcome ManagerCore::Preempt(SequenceData& seq, PreemptMode mode) {
   if (seq.state != SequenceState::kRunning) return Outcome::kAlreadyPaused;
   mode = ResolveMode(seq, mode);
   EndTurn(seq, {.wait = WaitClass::kCapacity});
-  EraseDemand(seq);
+  ProtectDemand(seq);
   ++seq.preemptions;
   switch (mode) {
     case PreemptMode::kRecompute:

@@ -128,7 +128,7 @@ std::uint32_t ManagerCore::Available(const RoomRequest& room) const noexcept {
   return free - static_cast<std::uint32_t>(std::min<std::uint64_t>(free, Reserved(room)));
 }
 
-void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing) {
+void ManagerCore::RegisterDemand(const RoomRequest& room, const Refusal& refusal) {
   if (room.sequence == 0 && !room.request.valid() && !room.session.valid()) {
     return;  // nobody to set slots aside for
   }
@@ -144,11 +144,20 @@ void ManagerCore::RegisterDemand(const RoomRequest& room, std::uint32_t missing)
     d->since = signals_.now;
   }
   d->priority = room.priority;
-  d->slots = room.slots;
+  d->running = room.running;
+  d->slots = refusal.over_quota ? 0 : room.slots;
   d->hits_end = room.hits_end.valid() ? pool_->ref(room.hits_end) : BlockRef();
-  d->need = d->granted + missing;
-  NoteDemand(Decision::kDemand, *d, missing);
+  d->need = d->granted + refusal.missing;
+  NoteDemand(Decision::kDemand, *d, refusal.missing);
   d->expiry = After(signals_.now, options_.demand_ttl);
+}
+
+// Room for it is not made from its own prefix.
+void ManagerCore::ProtectDemand(const SequenceData& seq) noexcept {
+  for (Demand& d : demands_) {
+    if (d.sequence != seq.serial || seq.publish_blocks <= seq.dropped) continue;
+    d.hits_end = pool_->ref(seq.blocks[seq.publish_blocks - 1]);
+  }
 }
 
 void ManagerCore::EraseDemand(const SequenceData& seq) {
@@ -157,15 +166,16 @@ void ManagerCore::EraseDemand(const SequenceData& seq) {
   TrimGrants();
 }
 
-// The request is granted: its demand ends, and those that it has overtaken are told. Returns the
+// The admission is granted: its demand ends, and those that it has overtaken are told. Returns the
 // serial of its sequence, a new one being the last that was drawn.
 std::uint64_t ManagerCore::TakeDemand(const RoomRequest& room) {
   const Demand* own = FindDemand(room);
-  const std::uint64_t serial = own != nullptr        ? own->order
-                               : room.sequence != 0 ? room.sequence
-                                                    : next_serial_ - 1;
-  if (own != nullptr) demands_.erase(demands_.begin() + (own - demands_.data()));
+  const std::uint64_t drawn = room.sequence != 0 ? room.sequence : next_serial_ - 1;
+  const std::uint64_t serial = own != nullptr ? own->order : drawn;
+  // Back in its place, it still lacks what it could not append.
+  if (own != nullptr && !own->running) demands_.erase(demands_.begin() + (own - demands_.data()));
   for (Demand& d : demands_) {
+    if (IsOf(d, room)) continue;
     const bool before =
         d.priority > room.priority || (d.priority == room.priority && d.order < serial);
     if (before) ++d.overtaken;
@@ -246,11 +256,9 @@ double ManagerCore::RoundTripSeconds() const noexcept {
          block_seconds(link_signals_[LinkOf(1, kHbmTier)]);
 }
 
-// False if PlanCheap would look for what is not there: even the first block of a prompt is dearer,
-// and no private block waits for its owner.
+// False if PlanCheap would look for what is not there: even the first block of a prompt is dearer.
 bool ManagerCore::MayPlanCheap() const noexcept {
-  return options_.recompute.known() &&
-         (options_.recompute.BlockSeconds(0) <= RoundTripSeconds() || pool_->Counts().claimed != 0);
+  return options_.recompute.known() && options_.recompute.BlockSeconds(0) <= RoundTripSeconds();
 }
 
 // Victims whose recomputation costs less than the two copies that would save it. What is queued on
@@ -267,9 +275,8 @@ void ManagerCore::PlanCheap(std::uint32_t n) {
 }
 
 // Finds the victims that make room, in victims_ and marked chosen; evicts only what is dead. On
-// refusal nothing is chosen, and *demand is what write-back would have to free.
-bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::uint32_t& demand) {
-  demand = 0;
+// refusal nothing is chosen.
+bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, Refusal& refusal) {
   victims_.clear();
   if (room.slots > pool_->free_blocks()) ReclaimOrphans(kNone);  // tombstones keep ids
   if (room.slots > Available(room)) {
@@ -293,7 +300,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
       PlanVictims(kHbmTier, missing(), &filter, victims_);
     } while (missing() != 0 && shrinking_ != 0 && victims_.size() != before);
   };
-  demand = room.slots - std::min(room.slots, available);
+  refusal = {.missing = room.slots - std::min(room.slots, available), .over_quota = !possible};
   const bool cheap = tiers_ > 1 && MayPlanCheap();
   const BlockId ends[] = {room.hits_end, room.partial};
   CleanSearch search = SearchFor(ends);
@@ -321,9 +328,9 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, std::u
 
 bool ManagerCore::EnsureRoom(const RoomRequest& room, Shortfall& shortfall) {
   do {  // a shrinking tier keeps some of the slots that victims leave: look again
-    std::uint32_t demand = 0;
-    if (!PlanRoom(room, shortfall, demand)) {
-      if (demand != 0) RegisterDemand(room, demand);
+    Refusal refusal;
+    if (!PlanRoom(room, shortfall, refusal)) {
+      if (refusal.missing != 0) RegisterDemand(room, refusal);
       return false;
     }
     EvictChosen(victims_, kHbmTier);

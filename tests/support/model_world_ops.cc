@@ -403,8 +403,8 @@ void ModelWorld::Preempt(const ModelOp& op) {
   Live* live = PickLive(op.arg[0], [](const Live& l) { return l.model.running; });
   if (live == nullptr) return;
   if (op.arg[2] % 4 == 0) return PreemptAsPlanned(*live);
-  constexpr auto kModes = std::to_array({PreemptMode::kOffload, PreemptMode::kRecompute,
-                                         PreemptMode::kKeep, PreemptMode::kAuto});
+  constexpr auto kModes = std::to_array(
+      {PreemptMode::kOffload, PreemptMode::kRecompute, PreemptMode::kKeep, PreemptMode::kAuto});
   ExpectOutcome(live->handle.Preempt(kModes[op.arg[1] % kModes.size()]), Outcome::kOk, "Preempt");
   LetGo(*live);
 }
@@ -415,8 +415,8 @@ void ModelWorld::LetGo(Live& live) {
   live.loading = false;
 }
 
-// What the plan says about a sequence is what happens: preempted in the planned mode and resumed with
-// nothing in between, it has lost exactly the tokens that were listed.
+// What the plan says about a sequence is what happens: preempted in the planned mode and resumed
+// with nothing in between, it has lost exactly the tokens that were listed.
 void ModelWorld::PreemptAsPlanned(Live& live) {
   engine_->set_automatic(false);
   manager_->Poll();
@@ -434,8 +434,8 @@ void ModelWorld::PreemptAsPlanned(Live& live) {
   const State before = Look();
   Admission admission = live.handle.Resume();
   engine_->set_automatic(true);
-  // A copy in flight keeps the engine from writing on in the tail. What others have published of the
-  // tokens that are not computed yet is found too.
+  // A copy in flight keeps the engine from writing on in the tail. What others have published of
+  // the tokens that are not computed yet is found too.
   const bool written_on = length > committed && committed % config_.block_tokens != 0;
   const ModelSequence& m = live.model;
   const bool beyond = reference_.alive(m.text.space) && m.publish &&
@@ -445,8 +445,9 @@ void ModelWorld::PreemptAsPlanned(Live& live) {
   const bool exact = admission.granted() && choice != plan.end() && !live.forked && !beyond &&
                      !(written_on && before.sizes.transfers != 0);
   if (exact && admission.recompute_tokens != length - committed + choice->recompute_tokens) {
-    Fail("preempted as planned, " + Num(admission.recompute_tokens) + " tokens are to be recomputed, not " +
-         Num(length - committed) + " + " + Num(choice->recompute_tokens));
+    Fail("preempted as planned, " + Num(admission.recompute_tokens) +
+         " tokens are to be recomputed, not " + Num(length - committed) + " + " +
+         Num(choice->recompute_tokens));
   }
   tally_.planned += exact ? 1 : 0;
   TakeBack(live, before, std::move(admission));
