@@ -60,10 +60,13 @@ std::uint32_t ManagerCore::FindableBlocks(const SequenceData& seq) {
   if (!seq.publish || FindNamespace(seq.ns) == nullptr) return 0;
   const auto full = static_cast<std::uint32_t>(seq.tokens.size() / block_tokens_);
   if (full == 0) return 0;
-  if (full == seq.publish_blocks && seq.dropped == 0 && InCurrentTree(seq) &&
-      !options_.tiers[kHbmTier].holes_allowed) {  // then the last block answers for all
-    const BlockId last = seq.blocks[full - 1];
-    if (pool_->Has(last, word::kPublished) && !pool_->Has(last, word::kOrphan)) return full;
+  if (full == seq.publish_blocks && seq.dropped == 0 && InCurrentTree(seq)) {
+    // Where all are its own in the index, they are what it finds. Another's twin may yet be hidden.
+    const auto own = std::span(seq.blocks).first(full);
+    const bool found = pool_->Has(own.back(), word::kPublished) &&
+                       !pool_->Has(own.back(), word::kOrphan) &&
+                       pool_->AlikeTail(own, word::kPublished | word::kOrphan) == full;
+    if (found) return full;
   }
   Match({.tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content}, seq.ns.value(),
         full, false, match_);
@@ -94,7 +97,7 @@ ManagerCore::Reclaimable ManagerCore::Inspect(SequenceData& seq) {
     }
   }
   const std::uint32_t found = FindableBlocks(seq);
-  r.tail_useful = found >= std::max(seq.publish_blocks, seq.dropped);
+  r.tail_useful = seq.epoch == epoch_ && found >= std::max(seq.publish_blocks, seq.dropped);
   r.lost = seq.committed - std::min(seq.committed, found * block_tokens_);
   for (std::uint32_t i = found; i < BlocksFor(seq.committed); ++i) {
     const std::uint32_t tokens = std::min(block_tokens_, seq.committed - i * block_tokens_);
