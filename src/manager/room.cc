@@ -279,20 +279,18 @@ void ManagerCore::PlanCheap(std::uint32_t n) {
 bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, Refusal& refusal) {
   victims_.clear();
   if (room.slots > pool_->free_blocks()) ReclaimOrphans(kNone);  // tombstones keep ids
-  if (room.slots > Available(room)) {
-    if (stale_hint_ != 0) ReclaimStale(room.slots - Available(room));
-    if (room.slots > Available(room)) ReclaimOrphans(room.slots - Available(room));
-  }
-  const std::uint32_t available = Available(room);
   // Those that rank before it must be able to fit too, although its hits can then not leave.
   const std::uint64_t wanted = room.slots + Reserved(room);
-  const bool possible = !quotas_ || PlanQuota(room);
   const auto missing = [&] {
     const auto freed = std::count_if(victims_.begin(), victims_.end(),
                                      [&](BlockId b) { return FreesSlot(b, kHbmTier); });
     const std::uint64_t have = pool_->free_slots(kHbmTier) + static_cast<std::uint64_t>(freed);
     return static_cast<std::uint32_t>(wanted - std::min(wanted, have));
   };
+  if (missing() != 0 && stale_hint_ != 0) ReclaimStale(missing());
+  if (missing() != 0) ReclaimOrphans(missing());
+  const std::uint32_t available = Available(room);
+  const bool possible = !quotas_ || PlanQuota(room);
   const auto plan = [&](const VictimFilter& filter) {
     std::size_t before;
     do {  // more than once only in a shrinking tier
