@@ -174,6 +174,7 @@ class ModelWorld final : private Observer {
   void MakeRoomFor(Live& live);
   void Finish(const ModelOp& op);
   void CompleteStep(const ModelOp& op);
+  void CompleteSteps();
   void Probe(const ModelOp& op);
   void Evict(const ModelOp& op);
   void MovePrefix(const ModelOp& op, bool down);

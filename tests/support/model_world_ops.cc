@@ -703,7 +703,14 @@ void ModelWorld::Advance(std::uint32_t at) {
     return Finish({.kind = ModelOpKind::kFinish, .arg = {at, 1}});
   }
   Step({.kind = ModelOpKind::kStep, .arg = {at, 1, 1, 1}});
-  CompleteStep({.kind = ModelOpKind::kCompleteStep, .arg = {live.model.timeline.value(), 1, 0, 1}});
+}
+
+void ModelWorld::CompleteSteps() {
+  device_.RunAll();
+  for (const auto& [timeline, step] : launched_) {
+    reference_.CompleteStep(timeline, step);
+    (void)manager_->CompleteStep(timeline, step);
+  }
 }
 
 void ModelWorld::FinishAll() {
@@ -717,6 +724,7 @@ void ModelWorld::FinishAll() {
       if (failure_.empty()) CheckAll();
     }
     clock_.Advance(std::chrono::milliseconds(1));
+    CompleteSteps();
     manager_->Poll();
     Sync();
   }
@@ -730,11 +738,7 @@ void ModelWorld::WindDown() {
     live_.back()->handle = Sequence();
     Retire(*live_.back());
   }
-  device_.RunAll();
-  for (const auto& [timeline, step] : launched_) {
-    reference_.CompleteStep(timeline, step);
-    (void)manager_->CompleteStep(timeline, step);
-  }
+  CompleteSteps();
   for (std::uint32_t s = 0; s < kModelSessions; ++s) (void)manager_->CompleteSession(SessionId(s));
   manager_->DrainStepWork(Fence::Done(), work_);
   clock_.Advance(std::chrono::hours(1));
