@@ -13,7 +13,7 @@ namespace {
 
 using enum Outcome;
 
-constexpr double kLinkRounding = 0x1p-10;  // what is measured of a link has ten bits
+constexpr double kLinkRounding = 0x1p-10;            // what is measured of a link has ten bits
 constexpr std::uint64_t kBytes = kBlockTokens * 16;  // of a block of one layer
 
 void SetLinks(ScenarioFixture& s, double blocks_per_second) {

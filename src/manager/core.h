@@ -452,6 +452,7 @@ class ManagerCore {
   // reclaim.cc
   struct Reclaimable;
   std::uint32_t FindableBlocks(const SequenceData& seq);
+  std::uint32_t KeptEnd(const SequenceData& seq, std::uint32_t found) const;
   Reclaimable Inspect(SequenceData& seq);
   void CountBlock(Reclaimable& r, std::uint32_t position, BlockId block) const;
   double LinkSeconds(TierIndex from, TierIndex to, double ahead, double blocks) const noexcept;

@@ -39,13 +39,14 @@ bool RanksBehind(const SequenceData& seq, const SequenceData& other) {
 /// What a running sequence would give up.
 struct ManagerCore::Reclaimable {
   SequenceData* seq = nullptr;
-  std::uint32_t free = 0;        // slots that are free as soon as it lets go, or clean
-  std::uint32_t later = 0;       // published, dirty or still loading
-  std::uint32_t tail = 0;        // committed, private, without a copy below
-  std::uint32_t clean_tail = 0;  // the same, loaded back and not written since
-  std::uint32_t lost = 0;        // committed tokens that go with the tail
-  bool tail_useful = true;       // Resume would reach it
-  double tail_seconds = 0;       // to recompute what is lost
+  std::uint32_t free = 0;         // slots that are free as soon as it lets go, or clean
+  std::uint32_t later = 0;        // published, dirty or still loading
+  std::uint32_t tail = 0;         // committed, private, without a copy below
+  std::uint32_t clean_tail = 0;   // the same, loaded back and not written since
+  std::uint32_t lost = 0;         // committed tokens that go with the tail
+  std::uint32_t lost_anyway = 0;  // of those, what Resume would not find behind the prefix
+  bool tail_useful = true;        // Resume would reach it
+  double tail_seconds = 0;        // to recompute what is lost
   double published_seconds = 0;
   std::vector<std::pair<std::uint32_t, BlockId>> shared;  // held by others too: position, block
 
@@ -71,6 +72,15 @@ std::uint32_t ManagerCore::FindableBlocks(const SequenceData& seq) {
   Match({.tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content}, seq.ns.value(),
         full, false, match_);
   return static_cast<std::uint32_t>(match_.blocks.size());
+}
+
+// Where the private blocks end that follow `found` ones without a gap. A block that was truncated
+// after it had been published is not among them.
+std::uint32_t ManagerCore::KeptEnd(const SequenceData& seq, std::uint32_t found) const {
+  if (seq.epoch != epoch_ || found < std::max(seq.publish_blocks, seq.dropped)) return found;
+  std::uint32_t end = found;
+  while (end < BlocksFor(seq.committed) && !pool_->Has(seq.blocks[end], word::kPublished)) ++end;
+  return end;
 }
 
 // Mirrors what ReleaseFrom does with each block.
@@ -99,6 +109,7 @@ ManagerCore::Reclaimable ManagerCore::Inspect(SequenceData& seq) {
   const std::uint32_t found = FindableBlocks(seq);
   r.tail_useful = seq.epoch == epoch_ && found >= std::max(seq.publish_blocks, seq.dropped);
   r.lost = seq.committed - std::min(seq.committed, found * block_tokens_);
+  r.lost_anyway = seq.committed - std::min(seq.committed, KeptEnd(seq, found) * block_tokens_);
   for (std::uint32_t i = found; i < BlocksFor(seq.committed); ++i) {
     const std::uint32_t tokens = std::min(block_tokens_, seq.committed - i * block_tokens_);
     r.tail_seconds +=
@@ -182,7 +193,7 @@ ReclaimChoice ManagerCore::Choose(const Reclaimable& r, std::uint32_t missing,
                        .mode = mode,
                        .blocks = r.blocks(),
                        .blocks_now = r.now(mode)};
-  if (mode == PreemptMode::kRecompute) choice.recompute_tokens = r.lost;
+  choice.recompute_tokens = mode == PreemptMode::kRecompute ? r.lost : r.lost_anyway;
   choice.cost = ToDuration(ModeSeconds(r, mode, ahead));
   const double wait = LinkSeconds(0, 1, ahead, choice.blocks - choice.blocks_now);
   choice.ready_in = wait < kUnbounded ? ToDuration(wait) : Duration::max();

@@ -58,7 +58,7 @@ struct ModelConfig {
   double clean_pool = 0.4;         ///< share of HBM
   bool tier_faults = false;        ///< tiers below HBM fail for a while and recover
   std::size_t accept_limit = static_cast<std::size_t>(-1);  ///< copies the engine takes at a time
-  bool storm = false;              ///< mostly preempting and resuming; in the end all must finish
+  bool storm = false;  ///< mostly preempting and resuming; in the end all must finish
   std::uint64_t steps = 13000;
   InputLog* input_log = nullptr;
 };
