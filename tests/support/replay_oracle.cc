@@ -363,7 +363,7 @@ class Server {
       SetWanted(plan.matched, tail, true);
       placed_ = EnsureRoom(plan.fresh + plan.loads.size());
       SetWanted(plan.matched, tail, false);
-      if (!placed_) WriteBack(plan.matched);
+      if (!placed_) WriteBack(plan.matched, resumed);
     } while (!placed_);
     need_ = granted_ = 0;
     Take(plan);
@@ -435,13 +435,15 @@ class Server {
 
   /// Gives up clean victims and copies dirty ones down, until the demand is met or nothing can
   /// move. What the request would hit is spared, unless nothing else will do.
-  void WriteBack(const std::vector<Block*>& matched = {}) {
+  void WriteBack(const std::vector<Block*>& matched = {}, const Session* resumed = nullptr) {
     while (cache_.tiers() > 1 && need_ > granted_) {
       Round round;
-      SetWanted(matched, nullptr, true);
+      Block* tail = resumed != nullptr ? resumed->tail : nullptr;
+      SetWanted(matched, tail, true);
       Pass(round);
-      SetWanted(matched, nullptr, false);
-      if (!matched.empty() && need_ > granted_ + round.leaving.size()) Pass(round);
+      SetWanted(matched, tail, false);
+      const bool spared = !matched.empty() || tail != nullptr;
+      if (spared && need_ > granted_ + round.leaving.size()) Pass(round);
       if (round.leaving.empty() && round.spilled.empty()) {
         if (need_ > granted_ && round.unserved != 0) DropDirty();
         return;

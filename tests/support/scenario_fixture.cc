@@ -291,6 +291,10 @@ void ScenarioFixture::Store(const Tokens& tokens, const How& how) {
   EXPECT_EQ(Evict(blocks), blocks);
 }
 
+void ScenarioFixture::CancelDemand(const std::string& name) {
+  manager_->CancelDemand(RequestId(request_ids_.at(name)));
+  AfterStep("CancelDemand", name);
+}
 Outcome ScenarioFixture::AllocatePatiently(const std::string& name, const Tokens& tokens,
                                            const How& how, int rounds) {
   Outcome outcome = Allocate(name, tokens, how);

@@ -88,6 +88,8 @@ class ScenarioFixture {
   Outcome DropLeading(const std::string& name, std::uint32_t blocks);
   Outcome Fork(const std::string& parent, const std::string& child);
   /// Finish. The name stays known, with an empty handle.
+  /// The request of that name is given up.
+  void CancelDemand(const std::string& name);
   Outcome Free(const std::string& name, Fence fence = Fence::Done());
   Outcome Idle(const std::string& name, Duration return_in = Duration::max());
   Outcome Resume(const std::string& name);
