@@ -178,11 +178,13 @@ Cache::Grant Cache::Admit(std::uint32_t request, std::uint32_t blocks,
   BuildPrompt(request, blocks, 1);
   const auto before = manager_->stats().hit_tokens;
   const auto start = std::chrono::steady_clock::now();
-  tidepool::Admission admission = manager_->Admit({.session = r.session,
-                                                   .tokens = prompt_,
-                                                   .priority = spec_.settings->priority,
-                                                   .lookahead_tokens = decode_blocks * kBlockTokens,
-                                                   .two_ended = tiering_.two_ended});
+  tidepool::Admission admission =
+      manager_->Admit({.session = r.session,
+                       .tokens = prompt_,
+                       .priority = spec_.settings->priority,
+                       .lookahead_tokens = decode_blocks * kBlockTokens,
+                       .two_ended = tiering_.two_ended,
+                       .recompute_if_sooner = tiering_.recompute_if_sooner});
   Grant grant;
   grant.lookup_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   grant.outcome = admission.outcome;

@@ -46,6 +46,12 @@ constexpr TieringEntry kTierings[] = {
        tiering.two_ended = true;
        return tiering;
      }},
+    {"tide_sooner", false,
+     [](const PolicyContext&) {
+       Tiering tiering = MakeTide({});
+       tiering.recompute_if_sooner = true;
+       return tiering;
+     }},
     {"oracle", true, MakeOracle},
     // TIDE with one rule off.
     {"tide_no_pool", false, [](const PolicyContext&) { return MakeTide({.clean_pool = 0}); }},

@@ -24,6 +24,7 @@ struct Tiering {
   std::shared_ptr<tidepool::Tide> tide;  ///< for its counters; null: not used
   /// Loads come from the back, and a prefill of its own computes from the front meanwhile.
   bool two_ended = false;
+  bool recompute_if_sooner = false;
   std::shared_ptr<PromotionQueue> promotions;  ///< null: the planner brings nothing up
 };
 struct TieringEntry {

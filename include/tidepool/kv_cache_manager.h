@@ -78,6 +78,9 @@ struct AdmitRequest {
   bool publish = true;                      ///< false: its blocks are never shared
   bool critical_path = false;               ///< recorded in the session's signals
   bool two_ended = false;                   ///< load the last blocks first; see Sequence::TakeLoads
+  /// The last hits that HBM lacks count as misses where computing them is expected to end sooner than
+  /// loading them, what is queued on the links included. Needs ManagerOptions::recompute.
+  bool recompute_if_sooner = false;
 };
 
 enum class Fit : std::uint8_t { kFits, kBusy, kNeverFits };
@@ -155,6 +158,7 @@ struct ManagerStats {
   std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
   std::uint64_t prefetched_wasted = 0;  ///< of those, gone from HBM before one did
   std::uint64_t taken_loads = 0;        ///< blocks computed by Sequence::TakeLoads instead
+  std::uint64_t spared_loads = 0;       ///< blocks left to computing by recompute_if_sooner
   std::uint64_t preempted_keep = 0, preempted_offload = 0, preempted_recompute = 0;
   std::uint64_t late_completions = 0;  ///< repeated or unknown, ignored
 };

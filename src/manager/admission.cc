@@ -33,7 +33,7 @@ void AdmitPlan::clear() noexcept {
   join.clear();
   load.clear();
   kept.clear();
-  matched = partial_tokens = fresh = 0;
+  matched = spared = partial_tokens = fresh = 0;
 }
 
 Outcome ManagerCore::CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const {
@@ -86,12 +86,56 @@ void ManagerCore::Classify(AdmitPlan& plan) const {
   }
 }
 
+// How many of the matched blocks to keep so that loads, one link beside the other, and then the
+// computation of the rest end soonest: all, or fewer by some of the last that HBM lacks.
+std::uint32_t ManagerCore::SoonestSplit(const AdmitPlan& plan) const {
+  std::array<std::uint32_t, kMaxTiers> loads{};
+  for (const BlockId b : plan.load) ++loads[pool_->best_tier(b)];
+  const auto load_seconds = [&] {
+    double longest = 0;
+    for (TierIndex t = 1; t < tiers_; ++t) {
+      if (loads[t] == 0) continue;
+      const LinkSignals& link = link_signals_[LinkOf(t, kHbmTier)];
+      longest = std::max(longest, link.SecondsFor(loads[t], block_bytes_));
+    }
+    return longest;
+  };
+  double computing = 0;
+  double soonest = load_seconds();
+  std::uint32_t split = plan.matched;
+  for (std::uint32_t i = plan.matched; i-- > 0;) {
+    const BlockId b = plan.match.blocks[i];
+    if (pool_->copy(b, kHbmTier) != CopyState::kAbsent) break;
+    --loads[pool_->best_tier(b)];
+    computing += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_);
+    const double seconds = load_seconds() + computing;
+    if (seconds < soonest) {
+      soonest = seconds;
+      split = i;
+    }
+  }
+  return split;
+}
+
+void ManagerCore::SpareLoads(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan) {
+  const std::uint32_t matched = plan.matched;
+  const std::uint32_t split = SoonestSplit(plan);
+  if (split == matched) return;
+  plan.clear();
+  Match(request, ns, split, false, plan.match);
+  Classify(plan);
+  plan.spared = matched - split;
+}
+
 void ManagerCore::PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan) {
   plan.clear();
   const auto length = static_cast<std::uint32_t>(request.tokens.size());
   // Something is left to compute: the last token is never a hit.
   Match(request, ns, (length - 1) / block_tokens_, options_.match_partial_tail, plan.match);
   Classify(plan);
+  if (request.recompute_if_sooner && !plan.load.empty() && options_.recompute.known()) {
+    SpareLoads(request, ns, plan);
+  }
   const BlockId partial = plan.match.partial;
   if (partial.valid() && CanQueueCopy(partial)) {
     const std::uint32_t left = length - 1 - plan.matched * block_tokens_;
@@ -352,6 +396,7 @@ void ManagerCore::CountHits(const AdmitPlan& plan, std::uint32_t prompt, bool re
   stats_.hit_tokens[kHbmTier] +=
       std::uint64_t{plan.ready.size() + plan.join.size()} * block_tokens_ + plan.partial_tokens;
   for (const BlockId b : plan.load) stats_.hit_tokens[pool_->best_tier(b)] += block_tokens_;
+  stats_.spared_loads += plan.spared;
   stats_.recomputed_tokens += prompt - hit;
 }
 

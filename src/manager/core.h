@@ -252,6 +252,7 @@ struct AdmitPlan {
   std::vector<BlockId> load;   // only in lower tiers
   std::vector<BlockId> kept;   // private blocks of a paused sequence that survived
   std::uint32_t matched = 0;   // blocks
+  std::uint32_t spared = 0;    // blocks behind them that are computed although a lower tier has them
   std::uint32_t partial_tokens = 0;
   std::uint32_t fresh = 0;
   void clear() noexcept;
@@ -376,6 +377,8 @@ class ManagerCore {
   Outcome CheckRequest(const AdmitRequest& request, std::uint32_t& ns) const;
   void Match(const AdmitRequest& request, std::uint32_t ns, std::uint32_t max_blocks, bool partial,
              MatchResult& match);
+  std::uint32_t SoonestSplit(const AdmitPlan& plan) const;
+  void SpareLoads(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan);
   void PlanAdmission(const AdmitRequest& request, std::uint32_t ns, AdmitPlan& plan);
   void Classify(AdmitPlan& plan) const;
   Outcome CheckLimits(std::uint64_t blocks, std::uint64_t table, std::uint32_t ns) const;

@@ -40,7 +40,7 @@ void Fields(auto& a, Same<PauseHint> auto& v) {
 }
 void Fields(auto& a, Same<AdmitRequest> auto& v) {
   a(v.session, v.request, v.tokens, v.ns, v.priority, v.timeline, v.lookahead_tokens, v.content,
-    v.publish, v.critical_path, v.two_ended);
+    v.publish, v.critical_path, v.two_ended, v.recompute_if_sooner);
 }
 void Fields(auto& a, Same<Completion> auto& v) { a(v.id, v.terminal, v.result, v.layers_done); }
 

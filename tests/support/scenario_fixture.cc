@@ -130,7 +130,8 @@ AdmitRequest ScenarioFixture::Request(const Tokens& tokens, const How& how) cons
           .lookahead_tokens = how.lookahead,
           .content = how.content,
           .publish = how.publish,
-          .two_ended = how.two_ended};
+          .two_ended = how.two_ended,
+          .recompute_if_sooner = how.recompute_if_sooner};
 }
 
 void ScenarioFixture::Remember(Live& live, Admission admission) {

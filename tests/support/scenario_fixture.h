@@ -64,6 +64,7 @@ struct How {
   std::uint32_t lookahead = 0;
   bool publish = true;
   bool two_ended = false;
+  bool recompute_if_sooner = false;
 };
 
 class ScenarioFixture {
