@@ -133,6 +133,7 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
                       pool_->copy(copy.block, tier) == CopyState::kValid &&
                       pool_->pins(copy.block) == 0 && StartCopyDown(copy);
     if (fits) {
+      migrator_->OnStarted(copy);
       --room;
       --wanted;
       if (!copy.release && pool_->Has(copy.block, word::kChosen)) Unchoose({&copy.block, 1}, tier);
