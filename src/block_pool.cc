@@ -216,6 +216,21 @@ void BlockPool::CountCleanCopies(BlockId b, std::uint32_t one) noexcept {
   }
 }
 
+// A wish of the plan in progress (kExcluded) does not count: it is over before the next.
+void BlockPool::CountArrivals(BlockId b, std::uint32_t tiers) noexcept {
+  const std::uint32_t w = word(b);
+  if ((w & (word::kPinMask | word::kChosen)) != 0) return;
+  const std::uint32_t valid = valid_mask(b);
+  if ((valid & (valid - 1)) == 0) return;  // an only copy
+  const bool hbm = (w & (word::kEvictableMask | word::kClean)) == (word::kEvictable | word::kClean);
+  if (hbm && (tiers & 1u) != 0) {
+    ++clean_arrivals_[kHbmTier];
+  }
+  for (TierIndex t = 1; t + 1 < tier_count_; ++t) {
+    if (((valid & tiers) >> t & 1u) != 0 && Clean(b, t)) ++clean_arrivals_[t];
+  }
+}
+
 void BlockPool::CommitCopy(BlockId b, TierIndex tier) noexcept {
   assert(copy(b, tier) == CopyState::kWriting);
   CountCleanCopies(b, ~0u);
@@ -229,6 +244,7 @@ void BlockPool::CommitCopy(BlockId b, TierIndex tier) noexcept {
   if ((next & word::kHbmValid) != 0 && ((lower >> 1) & 1u) != 0) next |= word::kClean;
   SetWord(b, next);
   CountCleanCopies(b, 1);
+  CountArrivals(b);
 }
 
 SlotId BlockPool::DetachSlot(BlockId b, TierIndex tier, bool quarantine) noexcept {
@@ -417,7 +433,7 @@ void BlockPool::Account(std::uint32_t old_word, std::uint32_t new_word,
   add(old_word, 0u - count);
   const std::uint32_t clean = evictable_clean_;
   add(new_word, count);
-  clean_arrivals_ += evictable_clean_ - clean;
+  clean_arrivals_[kHbmTier] += evictable_clean_ - clean;
 }
 
 void BlockPool::SetWord(BlockId b, std::uint32_t new_word) noexcept {
@@ -433,6 +449,7 @@ bool BlockPool::Pin(BlockId b) noexcept {
 bool BlockPool::Unpin(BlockId b) noexcept {
   if ((word(b) & word::kPinMask) == 0) return false;
   SetWord(b, word(b) - word::kPinOne);
+  CountArrivals(b);
   return true;
 }
 

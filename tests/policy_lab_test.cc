@@ -353,6 +353,34 @@ TEST(PolicyLab, ASharedLinkMovesOneCopyAtATimeInBothDirectionsTogether) {
   EXPECT_DOUBLE_EQ(SecondsForAWayAndBack(true), 2);
 }
 
+TEST(PolicyLab, OnlyACopyThatHasNotStartedIsWithdrawn) {
+  tidepool::testing::ManualClock clock;
+  LinkModel model{.block_bytes = 1e9, .latency = tidepool::Duration(0)};
+  model.bytes_per_second.fill(1e9);
+  LinkEngine engine(model, &clock);
+  const std::vector<tidepool::TierBinding> tiers(2);
+  EXPECT_TRUE(engine.Attach(tiers, nullptr).ok());
+  std::vector<tidepool::CopyRequest> copies(2);
+  for (std::uint64_t i = 0; i < 2; ++i)
+    copies[i].id = tidepool::TransferId(i + 1), copies[i].to = 1;
+  engine.Submit(copies);
+  engine.Withdraw(tidepool::TransferId(1));  // moving
+  engine.Withdraw(tidepool::TransferId(2));
+  engine.Withdraw(tidepool::TransferId(2));  // gone
+  std::vector<tidepool::Completion> done;
+  engine.Poll(done);
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(done[0].id, tidepool::TransferId(2));
+  EXPECT_EQ(done[0].result, tidepool::TransferResult::kCancelled);
+  clock.Set(engine.NextDone());
+  engine.Poll(done);
+  ASSERT_EQ(done.size(), 2u);
+  EXPECT_EQ(done[1].id, tidepool::TransferId(1));
+  EXPECT_EQ(done[1].result, tidepool::TransferResult::kOk);
+  EXPECT_EQ(engine.MovedBytes(0, 1), 1e9);
+  EXPECT_EQ(engine.NextDone(), tidepool::kNever);
+}
+
 TEST(PolicyLab, PartsAreDisjointAndComplete) {
   for (const std::uint32_t scopes : {1u, 5u}) {
     const Trace trace = RandomTrace(5, scopes);

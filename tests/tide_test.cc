@@ -297,6 +297,20 @@ TEST(TidePlanner, PoolOfNothingIsWriteBackOnDemand) {
   EXPECT_EQ(s->Found(Text(1, 16)), 16u);
 }
 
+// What is planned again at each Poll and finds no room below is not counted.
+TEST(TidePlanner, OnlyCopiesThatStartAreCounted) {
+  TideFixture s({.hbm = 4, .dram = 2, .nvme = 8}, {.clean_pool = 0, .lower_clean_pool = 0});
+  s->Store(Text(1, 8), {.session = 1});  // fills DRAM
+  s->Cache(Text(2, 16), {.session = 2});
+  EXPECT_EQ(s->Allocate("N", Text(3, 16), {.session = 3}), kBusy);
+  for (int i = 0; i < 5; ++i) s.Advance(milliseconds(1));
+  const auto down =
+      std::count_if(s->engine().submitted().begin(), s->engine().submitted().end(),
+                    [](const auto& c) { return c.transfer_class == TransferClass::kSpill; });
+  EXPECT_EQ(s.counters().demand_copies, static_cast<std::uint64_t>(down));
+  EXPECT_LE(s.counters().demand_copies, 4u);
+}
+
 // A session comes back at every moment of its copies' lives, and each of them may end in any way.
 TEST(TidePlanner, AnEarlyReturnLosesNothingAndLeaksNothing) {
   for (std::size_t done = 0; done <= 4; ++done) {

@@ -237,6 +237,7 @@ class ListeningPlanner final : public Migrator {
     ListeningContext listening(context, *listed_);
     planner_->Plan(tier, listening, signals, plan);
   }
+  void OnStarted(const PlannedCopy& copy) noexcept override { planner_->OnStarted(copy); }
   void PlanLoads(MigrationContext& context, const SchedulingSignals& signals,
                  std::vector<PlannedCopy>& plan) noexcept override {
     planner_->PlanLoads(context, signals, plan);

@@ -60,6 +60,7 @@ class LinkEngine final : public tidepool::TransferEngine {
   bool Wait(tidepool::Duration timeout) noexcept override;
   /// Ends a copy that waits; one that is being moved ends as it would have.
   void Cancel(tidepool::TransferId id) noexcept override;
+  void Withdraw(tidepool::TransferId id) noexcept override { Cancel(id); }
   [[nodiscard]] tidepool::TransferEstimate EstimateCost(
       tidepool::TierIndex from, tidepool::TierIndex to,
       std::uint64_t bytes) const noexcept override;

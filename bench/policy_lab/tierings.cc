@@ -67,6 +67,8 @@ constexpr TieringEntry kTierings[] = {
      [](const PolicyContext&) { return MakeTide({.release_ahead = std::chrono::seconds(1)}); }},
     {"tide_no_wait_refresh", false,
      [](const PolicyContext&) { return MakeTide({.refresh_on_waits = false}); }},
+    {"tide_no_withdraw", false,
+     [](const PolicyContext&) { return MakeTide({.withdraw_on_return = false}); }},
 };
 
 }  // namespace

@@ -264,8 +264,14 @@ class TIDEPOOL_EXPORT BlockPool {
   [[nodiscard]] std::uint32_t clean_copies(TierIndex tier) const noexcept {
     return clean_copies_[tier];
   }
-  /// Grows whenever a block becomes one of evictable_clean().
-  [[nodiscard]] std::uint64_t clean_arrivals() const noexcept { return clean_arrivals_; }
+  /// Grows whenever a clean copy in `tier`, not the last one, gains what it needs to be evictable,
+  /// and with CountArrivals.
+  [[nodiscard]] std::uint64_t clean_arrivals(TierIndex tier) const noexcept {
+    return clean_arrivals_[tier];
+  }
+  /// Counts, as arrivals in their tiers (bit t of `tiers`: tier t), the clean copies of a block
+  /// that are evictable but for the plan in progress: what else kept them from leaving has ended.
+  void CountArrivals(BlockId b, std::uint32_t tiers = ~0u) noexcept;
   /// Slots in use by a copy (valid or being written), per tier.
   [[nodiscard]] std::uint32_t used(TierIndex tier) const noexcept;
 
@@ -322,7 +328,7 @@ class TIDEPOOL_EXPORT BlockPool {
   TierIndex tier_count_ = 0;
   std::uint32_t evictable_ = 0;
   std::uint32_t evictable_clean_ = 0;
-  std::uint64_t clean_arrivals_ = 0;
+  std::array<std::uint64_t, kMaxTiers> clean_arrivals_{};
   std::array<std::uint32_t, kMaxTiers> clean_copies_{};  // below HBM
   std::uint32_t held_ = 0;
   std::uint32_t cached_ = 0;   // at rest, published

@@ -62,9 +62,8 @@ SlotId ManagerCore::DetachCopy(BlockId block, TierIndex tier, bool quarantine) {
   if (tier == kHbmTier && unfinished) {
     // The last tenant's bytes may still be there, or a part of them.
     slot_tenant_[slot.value()] = kSeveralTenants;
-    clean_exhausted_ = false;  // what stands before it may be a tail now
-    ++uncovered_;
   }
+  if (tiers_ > 1) UncoverParent(block, TiersLeft(block, tier));
   if (quotas_) --namespaces_[block_ns_[block.value()]].used[tier];
   if (tier != kHbmTier) {
     if (!quarantine) engine_->OnSlotFreed(tier, slot);

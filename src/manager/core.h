@@ -231,17 +231,12 @@ struct Refusal {
   bool over_quota = false;    // and more, which is its own namespace's: others need not wait for it
 };
 
-/// A search for clean victims that found too few, and what it depended on: while none of that
-/// changes, another finds no more.
+/// A search for clean victims that found too few, and what it depended on: until more copies
+/// arrive that may leave, another finds no more.
 struct CleanSearch {
-  std::uint64_t wanted = 0;  // digest of the hits that were left out; 0: no search
-  std::uint64_t arrivals = 0;
-  std::uint64_t uncovered = 0;
-  std::uint32_t found = 0;
-  [[nodiscard]] bool SameAs(const CleanSearch& other) const noexcept {
-    return wanted != 0 && wanted == other.wanted && arrivals == other.arrivals &&
-           uncovered == other.uncovered;
-  }
+  std::uint64_t left_out = 0;  // digest of the hits that were; 0: no search
+  std::uint64_t arrivals = 0;  // BlockPool::clean_arrivals
+  std::uint32_t found = 0;     // and did not leave
 };
 
 /// What a request found, before anything is changed.
@@ -492,6 +487,7 @@ class ManagerCore {
   bool FreesSlot(BlockId block, TierIndex tier) const noexcept;
   BlockId AcceptCandidate(BlockId candidate, TierIndex tier, const VictimFilter* filter);
   void Choose(BlockId block, TierIndex tier);
+  void ClearChoice(BlockId block, TierIndex tier);
   void Unchoose(std::span<const BlockId> blocks, TierIndex tier);
   void EvictChosen(std::span<const BlockId> blocks, TierIndex tier);
   void EvictBatch(std::span<const BlockId> blocks, TierIndex tier);
@@ -499,13 +495,15 @@ class ManagerCore {
   void Vanish(BlockId block);  // last copy gone: out of the index, id freed
   std::uint32_t ReclaimStale(std::uint32_t n, EvictReason reason = EvictReason::kInvalidated);
   std::uint32_t ReclaimOrphans(std::uint32_t n, TierIndex tier = kHbmTier);
-  bool MayDropClean() const noexcept;
-  void UncoverParent(BlockId block) noexcept;
-  CleanSearch SearchFor(std::span<const BlockId> ends) const noexcept;
+  void UncoverParent(BlockId block, std::uint32_t tiers) noexcept;
+  std::uint32_t TiersLeft(BlockId block, TierIndex tier) const noexcept;
+  std::uint64_t LeftOut(std::span<const BlockId> ends) const noexcept;
+  const CleanSearch* LastSearch(TierIndex tier, std::uint64_t left_out) const noexcept;
+  void NoteFewClean(TierIndex tier, std::uint64_t left_out, std::uint32_t found) noexcept;
+  std::uint32_t EvictClean(TierIndex tier, std::uint32_t n, std::vector<BlockId>& victims);
   double RoundTripSeconds() const noexcept;
   bool MayPlanCheap() const noexcept;
-  std::uint32_t DropClean(std::uint32_t n);
-  void GrantClean(std::span<const BlockId> ends, CleanSearch& few);
+  void GrantClean();
   std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
   bool SlotsGrantable(TierIndex tier) const noexcept;
   bool LinkAlive(TierIndex from) const noexcept;
@@ -640,19 +638,19 @@ class ManagerCore {
   std::vector<Demand> demands_;
   std::uint32_t offloaded_ = 0;        // blocks that preemptions send down, not yet in the signals
   std::vector<BlockId> awaited_;       // marked for the demands that are being served
-  std::vector<BlockId> awaited_ends_;  // the deepest of each, and the private ones
+  std::vector<BlockId> awaited_ends_;  // of them, each path's deepest, and the private ones
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
   SubmitQueue unsubmitted_;
   std::uint64_t next_transfer_ = 0;
   std::uint32_t active_transfers_ = 0;
-  bool clean_exhausted_ = false;      // no clean block could leave HBM...
-  std::uint64_t clean_arrivals_ = 0;  // ...when the pool had counted so many arrivals
-  std::uint64_t uncovered_ = 0;       // times that a clean block may have become a tail
-  CleanSearch few_clean_;             // by the last request that was refused
-  CleanSearch few_awaited_;           // by the last Poll, demands' hits left out
-  CleanSearch few_at_all_;            // by the last Poll, nothing left out
+  struct CleanSearches {
+    CleanSearch all;                     // the last one that left nothing out...
+    std::array<CleanSearch, 2> partial;  // ...and those that did
+    std::uint32_t next = 0;              // of them to be replaced
+  };
+  std::array<CleanSearches, kMaxTiers> few_clean_;
   absl::flat_hash_map<std::uint32_t, std::uint32_t> load_of_block_;
   absl::flat_hash_map<std::uint32_t, std::uint32_t> withdrawable_;  // copies down, by block
   static std::uint64_t KeeperKey(const BlockRef& ref) noexcept {

@@ -26,7 +26,9 @@ std::uint32_t PlanContext::FreeSlots(TierIndex tier) const noexcept {
 
 std::uint32_t PlanContext::ReleaseClean(TierIndex tier, std::uint32_t n) {
   n = std::min(n, kCopiesPerPoll);
-  if (tier == kHbmTier) return core_->DropClean(n);
+  // What the plan has taken counts as gone from there.
+  for (const BlockId b : shown_) core_->UncoverParent(b, 1u << core_->pool_->best_tier(b));
+  if (tier == kHbmTier) return core_->EvictClean(tier, n, core_->victims_);
   const std::uint32_t before = core_->pool_->free_slots(tier);
   return tier < core_->tiers_ ? core_->AcquireLower(tier, before + n) - before : 0;
 }

@@ -31,14 +31,9 @@ void ManagerCore::ExpireDemands() {
 // Keeps what the waiting requests would hit out of the victims' lists: room for a request is not
 // made from its own prefix. The oldest demands only, for the rest comes later anyway.
 void ManagerCore::MarkAwaited() {
-  awaited_.clear();
-  awaited_ends_.clear();
   for (std::size_t i = 0; i < std::min(demands_.size(), kAwaitedDemands); ++i) {
     const BlockRef& end = demands_[i].hits_end;
-    if (end.block.valid() && pool_->alive(end)) {
-      awaited_ends_.push_back(end.block);
-      MarkPath(end.block);
-    }
+    if (end.block.valid() && pool_->alive(end)) MarkPath(end.block);
     if (demands_[i].owner != kNone) MarkKept(*sequences_[demands_[i].owner]);
   }
 }
@@ -61,6 +56,7 @@ void ManagerCore::AppendPathUpwards(BlockId end, std::vector<BlockId>& out) cons
 }
 
 void ManagerCore::MarkPath(BlockId end) {
+  awaited_ends_.push_back(end);
   const std::size_t first = awaited_.size();
   AppendPathUpwards(end, awaited_);
   for (std::size_t k = first; k < awaited_.size(); ++k) {
@@ -68,19 +64,26 @@ void ManagerCore::MarkPath(BlockId end) {
   }
 }
 
+// If nothing else could leave a tier, and none of these can, nothing at all can.
 void ManagerCore::UnmarkAwaited() noexcept {
+  const std::uint64_t left_out = LeftOut(awaited_ends_);
   for (const BlockId b : awaited_) pool_->ClearFlag(b, word::kExcluded);
+  for (TierIndex t = 0; t + 1 < tiers_; ++t) {
+    const CleanSearch* const last = LastSearch(t, left_out);
+    if (last == nullptr || last == &few_clean_[t].all || last->found != 0) continue;
+    const bool none = std::none_of(awaited_.begin(), awaited_.end(), [&](BlockId b) {
+      return pool_->Clean(b, t) && AcceptCandidate(b, t, nullptr) == b;
+    });
+    if (none) NoteFewClean(t, LeftOut({}), 0);
+  }
   awaited_.clear();
+  awaited_ends_.clear();
 }
 
-// Clean victims for the demands, without those that stand before `ends`; none if the last such
-// search has found too few and nothing has changed since.
-void ManagerCore::GrantClean(std::span<const BlockId> ends, CleanSearch& few) {
+// Clean victims for the demands.
+void ManagerCore::GrantClean() {
   const std::uint32_t missing = ShortfallOf(kHbmTier);
-  if (missing == 0 || SearchFor(ends).SameAs(few)) return;
-  const std::uint32_t dropped = DropClean(missing);
-  Grant(dropped);
-  if (dropped < missing) few = SearchFor(ends);
+  if (missing != 0) Grant(EvictClean(kHbmTier, missing, victims_));
 }
 
 void ManagerCore::ServeDemands() {
@@ -94,14 +97,13 @@ void ManagerCore::ServeDemands() {
 
 void ManagerCore::ServeWaiting() {
   MarkAwaited();
-  GrantClean(awaited_ends_, few_awaited_);
+  GrantClean();
   PlanCopies();
   const bool marked = !awaited_.empty();
   UnmarkAwaited();
-  if (marked) clean_exhausted_ = false;  // it was found for the others only
   if (ShortfallOf(kHbmTier) == 0) return;
   if (marked) {  // nothing else can leave
-    GrantClean({}, few_at_all_);
+    GrantClean();
     PlanCopies();
   }
   if (ShortfallOf(kHbmTier) != 0) DropForDemands();
@@ -133,6 +135,7 @@ void ManagerCore::ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan)
                       pool_->copy(copy.block, tier) == CopyState::kValid &&
                       pool_->pins(copy.block) == 0 && StartCopyDown(copy);
     if (fits) {
+      migrator_->OnStarted(copy);
       --room;
       --wanted;
       if (!copy.release && pool_->Has(copy.block, word::kChosen)) Unchoose({&copy.block, 1}, tier);

@@ -36,11 +36,9 @@ void ManagerCore::StartPrefetches(std::span<const BlockId> blocks, TransferClass
   const RoomRequest room{.priority = Priority::kBackground};
   const auto wanted = static_cast<std::uint32_t>(blocks.size());
   if (cls == TransferClass::kCertainPrefetch && Available(room) < wanted) {
-    awaited_.clear();
     MarkPath(blocks.back());
-    (void)DropClean(wanted - Available(room));
+    (void)EvictClean(kHbmTier, wanted - Available(room), victims_);
     UnmarkAwaited();
-    clean_exhausted_ = false;
   }
   blocks = blocks.first(std::min(wanted, Available(room)));
   if (blocks.empty()) return;

@@ -290,6 +290,7 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, Refusa
   if (missing() != 0 && stale_hint_ != 0) ReclaimStale(missing());
   if (missing() != 0) ReclaimOrphans(missing());
   const std::uint32_t available = Available(room);
+  std::uint32_t few = kNone;  // clean blocks that could leave, if a search has found too few
   const bool possible = !quotas_ || PlanQuota(room);
   const auto plan = [&](const VictimFilter& filter) {
     std::size_t before;
@@ -301,26 +302,27 @@ bool ManagerCore::PlanRoom(const RoomRequest& room, Shortfall& shortfall, Refusa
   refusal = {.missing = room.slots - std::min(room.slots, available), .over_quota = !possible};
   const bool cheap = tiers_ > 1 && MayPlanCheap();
   const BlockId ends[] = {room.hits_end, room.partial};
-  CleanSearch search = SearchFor(ends);
-  if (!room.hits_end.valid()) search.wanted = 0;  // what is left out has no name
-  const bool known = !quotas_ && shrinking_ == 0 && !cheap && tiers_ > 1 &&
-                     search.SameAs(few_clean_) && missing() > few_clean_.found;
+  const std::uint64_t left_out = room.hits_end.valid() ? LeftOut(ends) : 0;  // 0: has no name
+  const CleanSearch* const last = LastSearch(kHbmTier, left_out);
+  const bool none = tiers_ == 1 ? pool_->evictable() == 0
+                                : pool_->evictable_clean() == 0 || (last && last->found == 0);
+  const bool known = last && !quotas_ && shrinking_ == 0 && !cheap && missing() > last->found;
   if (possible && !known) {
     const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
-    if (missing() != 0 && (tiers_ == 1 ? pool_->evictable() != 0 : MayDropClean())) {
+    if (missing() != 0 && !none) {
       if (quotas_) plan(ShareFilter(&namespaces_, &block_ns_, kHbmTier, kNone, &clean));
       plan(clean);
     }
-    search.found = static_cast<std::uint32_t>(victims_.size());
+    few = static_cast<std::uint32_t>(victims_.size());
     if (missing() != 0 && cheap) PlanCheap(missing());
     if (missing() == 0) return true;
-    few_clean_ = search;
   }
   shortfall = {.needed = room.slots,
                .available = available,
                .evictable = pool_->evictable(),
                .in_flight = leaving_[kHbmTier]};
   Unchoose(victims_, kHbmTier);
+  if (few != kNone && left_out != 0) NoteFewClean(kHbmTier, left_out, few);
   return false;
 }
 
@@ -363,19 +365,26 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
                               std::vector<BlockId>& out) {
   std::uint32_t ask = n;
   std::uint32_t got = 0;
+  std::vector<BlockId> vain;  // what the last round named, if none of it could leave
+  bool again = false;         // a candidate stood in front of others: it may follow them
   while (got < n) {
     candidates_.clear();
     policies_[tier]->SelectVictims({.blocks = ask, .incoming = misses_, .filter = filter}, signals_,
                                    candidates_);
     const auto fetch_record = [this](BlockId b) { pool_->Prefetch(b, 1); };
     const std::uint32_t before = got;
-    bool again = false;  // a candidate stood in front of others: it may follow them
     const std::size_t count = candidates_.size();
-    for (std::size_t i = 0; i < std::min(count, kFetchRecord); ++i) fetch_record(candidates_[i]);
-    for (std::size_t i = 0; i < std::min(count, kFetchNode); ++i) {
+    const auto first = static_cast<std::size_t>(
+        std::mismatch(vain.begin(), vain.end(), candidates_.begin(), candidates_.end()).first -
+        vain.begin());
+    again = again && first != 0;
+    for (std::size_t i = first; i < std::min(count, first + kFetchRecord); ++i) {
+      fetch_record(candidates_[i]);
+    }
+    for (std::size_t i = first; i < std::min(count, first + kFetchNode); ++i) {
       index_->PrefetchNode(candidates_[i]);
     }
-    for (std::size_t i = 0; i < count && got < n; ++i) {
+    for (std::size_t i = first; i < count && got < n; ++i) {
       if (i + kFetchRecord < count) fetch_record(candidates_[i + kFetchRecord]);
       if (i + kFetchNode < count) index_->PrefetchNode(candidates_[i + kFetchNode]);
       if (i + kFetchKin < count) index_->PrefetchForRemoval(candidates_[i + kFetchKin]);
@@ -391,10 +400,12 @@ void ManagerCore::PlanVictims(TierIndex tier, std::uint32_t n, const VictimFilte
     if (exhausted && !again) return;  // the policy has no more to offer
     if (got != before) {
       ask = n - got;
+      vain.clear();
       continue;
     }
     if (exhausted) return;
     ask *= 2;  // all of these stand in front of protected blocks
+    vain.swap(candidates_);
   }
 }
 
@@ -407,13 +418,19 @@ void ManagerCore::Choose(BlockId block, TierIndex tier) {
   }
 }
 
+void ManagerCore::ClearChoice(BlockId block, TierIndex tier) {
+  if (pool_->Has(block, word::kPublished)) {
+    index_->UnmarkChosen(block, tier);
+  } else {
+    pool_->ClearFlag(block, word::kChosen);
+  }
+}
+
+// They stay.
 void ManagerCore::Unchoose(std::span<const BlockId> blocks, TierIndex tier) {
   for (const BlockId b : blocks) {
-    if (pool_->Has(b, word::kPublished)) {
-      index_->UnmarkChosen(b, tier);
-    } else {
-      pool_->ClearFlag(b, word::kChosen);
-    }
+    ClearChoice(b, tier);
+    pool_->CountArrivals(b);
   }
 }
 
@@ -434,10 +451,6 @@ void ManagerCore::EvictBatch(std::span<const BlockId> blocks, TierIndex tier) {
     ((pool_->valid_mask(b) & ~(1u << tier)) != 0 ? demoted_ : dropped_).push_back(b);
   }
   stats_.evicted[tier] += blocks.size();
-  if (tier == kHbmTier) {
-    clean_exhausted_ = false;
-    ++uncovered_;
-  }
   // The index counts them as gone already, and is told about the real thing below.
   for (const BlockId b : blocks) pool_->ClearFlag(b, word::kChosen);
   if (!demoted_.empty()) {
@@ -489,7 +502,6 @@ void ManagerCore::Vanish(BlockId block) {
 // Every copy of unprotected blocks, tails first.
 void ManagerCore::DropEverywhere(std::span<const BlockId> blocks, EvictReason reason) {
   for (const BlockId b : blocks) {
-    UncoverParent(b);
     const std::uint32_t copies = pool_->valid_mask(b);
     pool_->Transition({&b, 1}, {.to = Phase::kFree, .cause = Cause::kInvalidate});
     for (TierIndex t = 0; t < tiers_; ++t) {
@@ -565,52 +577,90 @@ bool ManagerCore::SlotsGrantable(TierIndex tier) const noexcept {
 std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   if (!SlotsGrantable(tier)) return 0;
   if (pool_->free_slots(tier) < n) ReclaimOrphans(n - pool_->free_slots(tier), tier);
-  if (pool_->free_slots(tier) < n && (tier == last_tier() || pool_->clean_copies(tier) != 0)) {
-    const std::uint32_t missing = n - pool_->free_slots(tier);
+  if (pool_->free_slots(tier) < n) {
     std::vector<BlockId> victims;
-    const CleanFilter clean(pool_.get(), tier, tier == last_tier());
-    PlanVictims(tier, missing, &clean, victims);
-    EvictChosen(victims, tier);
+    EvictClean(tier, n - pool_->free_slots(tier), victims);
   }
   return std::min(n, pool_->free_slots(tier));
 }
 
-// False if the last search has found no clean block that may leave HBM and nothing has changed
-// that.
-bool ManagerCore::MayDropClean() const noexcept {
-  return pool_->evictable_clean() != 0 &&
-         !(clean_exhausted_ && clean_arrivals_ == pool_->clean_arrivals());
-}
+// --- Clean victims. ---
+//
+// A search that finds too few has looked at the whole tier. It is not made again before
+// BlockPool::clean_arrivals says that another clean copy may leave: one became clean or unpinned
+// or was let go of by a plan (the pool and Unchoose count that), or what stood behind it has left
+// or is about to (UncoverParent). Arrivals may count too much, never too little. In the last tier
+// anything may leave and each search finds something.
 
-// `block` leaves HBM or is about to: a clean block before it may follow.
-void ManagerCore::UncoverParent(BlockId block) noexcept {
+// `block` has ceased to count in these tiers (a bit each): a clean block before it may follow.
+void ManagerCore::UncoverParent(BlockId block, std::uint32_t tiers) noexcept {
+  if (tiers == 0) return;
   const BlockId parent = index_->Parent(block);
-  if (!parent.valid() || !pool_->Clean(parent, kHbmTier)) return;
-  clean_exhausted_ = false;
-  if (!pool_->Has(parent, word::kChosen)) ++uncovered_;
+  if (parent.valid()) pool_->CountArrivals(parent, tiers);
 }
 
-// The state that a search for clean victims depends on when the paths to `ends` are left out.
-CleanSearch ManagerCore::SearchFor(std::span<const BlockId> ends) const noexcept {
-  std::uint64_t wanted = 1;
+// Where the block has ceased to count with its copy in `tier`: down to its next copy, and in that
+// tier too if it is chosen.
+std::uint32_t ManagerCore::TiersLeft(BlockId block, TierIndex tier) const noexcept {
+  const std::uint32_t from = ~0u << tier;
+  const std::uint32_t copies = pool_->valid_mask(block);
+  if ((copies & ~from) != 0) return 0;  // a better copy counts
+  if (copies == 0) return from;
+  const std::uint32_t top = copies & (0u - copies);
+  return from & (pool_->Has(block, word::kChosen) ? 2 * top - 1 : top - 1);
+}
+
+// What is left out of a search, the paths to `ends`, as a number that is not 0.
+std::uint64_t ManagerCore::LeftOut(std::span<const BlockId> ends) const noexcept {
+  std::uint64_t digest = 1;
   for (const BlockId end : ends) {
     const BlockRef ref = end.valid() ? pool_->ref(end) : BlockRef();
-    wanted = (wanted ^ KeeperKey(ref)) * 0x9e3779b97f4a7c15u;
-    wanted ^= wanted >> 32;
+    digest = (digest ^ KeeperKey(ref)) * 0x9e3779b97f4a7c15u;
+    digest ^= digest >> 32;
   }
-  return {.wanted = wanted | 1u, .arrivals = pool_->clean_arrivals(), .uncovered = uncovered_};
+  return digest | 1u;
 }
 
-std::uint32_t ManagerCore::DropClean(std::uint32_t n) {
-  if (!MayDropClean()) return 0;
-  victims_.clear();
-  const CleanFilter clean(pool_.get(), kHbmTier, tiers_ == 1);
-  PlanVictims(kHbmTier, n, &clean, victims_);
-  const auto dropped = static_cast<std::uint32_t>(victims_.size());
-  EvictChosen(victims_, kHbmTier);
-  clean_exhausted_ = dropped < n;
-  clean_arrivals_ = pool_->clean_arrivals();
-  return dropped;
+// The search that tells what another one would find, or null.
+const CleanSearch* ManagerCore::LastSearch(TierIndex tier, std::uint64_t left_out) const noexcept {
+  if (tier == last_tier()) return nullptr;
+  if (tier != kHbmTier && policies_[tier]->needs().repeat) return nullptr;  // may not name them all
+  const CleanSearches& few = few_clean_[tier];
+  const auto holds = [&](const CleanSearch& search) {
+    return search.left_out != 0 && search.arrivals == pool_->clean_arrivals(tier);
+  };
+  if (holds(few.all) && (few.all.found == 0 || few.all.left_out == left_out)) return &few.all;
+  for (const CleanSearch& search : few.partial) {
+    if (holds(search) && search.left_out == left_out) return &search;
+  }
+  return nullptr;
+}
+
+void ManagerCore::NoteFewClean(TierIndex tier, std::uint64_t left_out,
+                               std::uint32_t found) noexcept {
+  CleanSearches& few = few_clean_[tier];
+  CleanSearch& search =
+      left_out == LeftOut({}) ? few.all : few.partial[few.next++ % few.partial.size()];
+  search = {.left_out = left_out, .arrivals = pool_->clean_arrivals(tier), .found = found};
+}
+
+// Evicts up to `n` blocks that lose nothing by it, in `victims`.
+std::uint32_t ManagerCore::EvictClean(TierIndex tier, std::uint32_t n,
+                                      std::vector<BlockId>& victims) {
+  const bool last = tier == last_tier();
+  if (!last && (tier == kHbmTier ? pool_->evictable_clean() : pool_->clean_copies(tier)) == 0) {
+    return 0;
+  }
+  const std::uint64_t left_out = LeftOut(awaited_ends_);
+  const CleanSearch* const known = LastSearch(tier, left_out);
+  victims.clear();
+  const CleanFilter clean(pool_.get(), tier, last);
+  if (known != nullptr && known->found == 0) return 0;
+  PlanVictims(tier, n, &clean, victims);
+  const auto evicted = static_cast<std::uint32_t>(victims.size());
+  EvictChosen(victims, tier);
+  if (evicted < n) NoteFewClean(tier, left_out, 0);
+  return evicted;
 }
 
 }  // namespace tidepool::internal

@@ -67,8 +67,8 @@ bool ManagerCore::StartCopyDown(const PlannedCopy& copy) {
   if (!copy.release) return true;
   ++leaving_[from];
   if (!pool_->Has(block, word::kChosen)) Choose(block, from);
+  UncoverParent(block, 1u << pool_->best_tier(block));
   if (from == kHbmTier) {
-    UncoverParent(block);
     pool_->Transition({&block, 1}, {.to = Phase::kOffloaded,
                                     .cause = Cause::kOffload,
                                     .via = Phase::kCandidate,
@@ -384,11 +384,11 @@ void ManagerCore::ReleaseCopied() {
 }
 
 void ManagerCore::FinishRelease(BlockId b, TierIndex tier) {
-  if (tier == kHbmTier) UncoverParent(b);
-  Unchoose({&b, 1}, tier);
+  ClearChoice(b, tier);
   LogEvent(EventKind::kRemoved, b, tier, EvictReason::kDemoted, false);
   NotifyEvicted({&b, 1}, tier, EvictReason::kDemoted);
   DetachCopy(b, tier);
+  pool_->CountArrivals(b);  // what it has below
   if (pool_->Has(b, word::kPublished)) index_->OnCopyChanged(b);
   NotifyCopy(b, tier, CopyState::kAbsent);
   ++stats_.evicted[tier];
@@ -563,6 +563,7 @@ KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens
   index_->Match({.root = Root(ns), .tokens = tokens}, match);
   if (match.blocks.empty()) return {.outcome = Outcome::kNotFound};
   for (const BlockId b : match.blocks) pool_->SetFlag(b, word::kExcluded);
+  awaited_ends_.push_back(match.blocks.back());
   bool refused = false;
   for (const BlockId b : match.blocks) {
     const bool below = (pool_->valid_mask(b) & ~1u) != 0 || (pool_->writing_mask(b) & ~1u) != 0;
@@ -573,6 +574,7 @@ KvCacheManager::OffloadResult ManagerCore::Offload(std::span<const Token> tokens
     ++(refused ? result.refused : result.accepted);
   }
   for (const BlockId b : match.blocks) pool_->ClearFlag(b, word::kExcluded);
+  awaited_ends_.clear();
   if (refused) result.outcome = Outcome::kBusy;
   Pump();
   return result;

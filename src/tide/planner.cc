@@ -41,7 +41,6 @@ class TidePlanner final : public Migrator {
             std::vector<PlannedCopy>& plan) noexcept override {
     const std::size_t before = plan.size();
     demands_->Plan(tier, context, signals, plan);
-    state_->counters.demand_copies += plan.size() - before;
     for (std::size_t i = before; i < plan.size(); ++i) {
       plan[i].withdraw_on_return = state_->options.withdraw_on_return;
     }
@@ -55,6 +54,14 @@ class TidePlanner final : public Migrator {
           internal::AfterSeconds(signals.now, internal::ToSeconds(state_->options.refresh));
       RefreshLowerPool(tier, context, signals, plan);
     }
+  }
+
+  // Only demands release.
+  void OnStarted(const PlannedCopy& copy) noexcept override {
+    TideCounters& counters = state_->counters;
+    ++(copy.release            ? counters.demand_copies
+       : copy.from == kHbmTier ? counters.pool_copies
+                               : counters.lower_pool_copies);
   }
 
   void PlanLoads(MigrationContext& context, const SchedulingSignals& signals,
@@ -101,7 +108,6 @@ class TidePlanner final : public Migrator {
                       .to = 1,
                       .transfer_class = TransferClass::kShadowCopy,
                       .withdraw_on_return = options.withdraw_on_return});
-      ++state_->counters.pool_copies;
     }
     state_->counters.held_back += held_back ? 1 : 0;
   }
@@ -135,7 +141,6 @@ class TidePlanner final : public Migrator {
                       .to = below,
                       .transfer_class = TransferClass::kSpill});
     }
-    state_->counters.lower_pool_copies += kept;
   }
 
   // Frees slots for what will be admitted soon, so that admissions find them free.

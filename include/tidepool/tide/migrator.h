@@ -66,6 +66,8 @@ class TIDEPOOL_EXPORT Migrator {
   /// Appends copies out of `tier` to `plan`. Called for each tier but the last, top down, in Poll.
   virtual void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& signals,
                     std::vector<PlannedCopy>& plan) noexcept = 0;
+  /// A copy that Plan had planned has started; those that have not are forgotten.
+  virtual void OnStarted(const PlannedCopy& copy) noexcept { (void)copy; }
   /// Appends copies up into HBM ahead of need to `plan`; called once a Poll, after Plan, while no
   /// demand waits for room. Carried out in order, predicted prefetches into free slots only,
   /// certain ones also in place of clean victims.

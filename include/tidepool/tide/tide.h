@@ -72,10 +72,10 @@ struct TideOptions {
 
 struct TideCounters {
   std::uint64_t refreshes = 0;             ///< of the clean pool
-  std::uint64_t pool_copies = 0;           ///< planned for the clean pool
-  std::uint64_t demand_copies = 0;         ///< planned because somebody waits for room
+  std::uint64_t pool_copies = 0;           ///< started for the clean pool
+  std::uint64_t demand_copies = 0;         ///< started because somebody waits for room
   std::uint64_t held_back = 0;             ///< refreshes that the bandwidth budget cut short
-  std::uint64_t lower_pool_copies = 0;     ///< planned for the clean pools of middle tiers
+  std::uint64_t lower_pool_copies = 0;     ///< started for the clean pools of middle tiers
   std::uint64_t skipped_unused = 0;        ///< there, blocks that were not used often enough
   std::uint64_t released_ahead = 0;        ///< blocks given up before somebody needed the room
   std::uint64_t certain_prefetches = 0;    ///< planned
