@@ -76,6 +76,35 @@ TEST(TidePlanner, KeepsTheNextToLeaveClean) {
   EXPECT_EQ(s->Found(Text(1, 16)), 16u);
 }
 
+// A plan may look at dirty victims, release clean ones and in the end copy nothing.
+TEST(TidePlanner, NothingLeavesForAPlanThatIsNotCarriedOut) {
+  class Undecided final : public Migrator {
+   public:
+    explicit Undecided(std::vector<std::uint32_t>* released) : released_(released) {}
+    std::string_view name() const noexcept override { return "undecided"; }
+    void Plan(TierIndex tier, MigrationContext& context, const SchedulingSignals& /*signals*/,
+              std::vector<PlannedCopy>& /*plan*/) noexcept override {
+      std::vector<BlockId> seen;
+      context.NextDirtyVictims(tier, 1, seen);
+      if (seen.size() == 1) released_->push_back(context.ReleaseClean(tier, 2));
+    }
+
+   private:
+    std::vector<std::uint32_t>* released_;
+  };
+  std::vector<std::uint32_t> released;
+  ScenarioFixture s({.hbm = 8, .dram = 8, .adjust = [&](ManagerOptions& o) {
+                       o.migrator = std::make_unique<Undecided>(&released);
+                     }});
+  s.Cache(Text(1, 8));
+  EXPECT_EQ(s.Offload(Text(1, 4)).accepted, 1u);  // clean, before a dirty one
+  s.Settle();
+  released.clear();
+  s.Poll();  // the fixture audits
+  EXPECT_EQ(released, std::vector<std::uint32_t>{0});
+  EXPECT_EQ(s.Counts(), "free 6, cached 2");
+}
+
 TEST(TidePlanner, CopiesNothingTwice) {
   TideFixture s({.hbm = 8, .dram = 8}, {.clean_pool = 0.5});
   s->Cache(Text(1, 16), {.session = 1});

@@ -588,7 +588,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
                          .owner = seq.index,
                          .ns = seq.ns.value(),
                          .hits_end = HitsEnd(plan),
-                         .partial = Partial(plan)};
+                         .partial = plan.kept.empty() ? BlockId() : plan.kept.back()};
   if (!MakeRoom(room, plan, admission.shortfall)) {
     ++stats_.busy;
     (void)SessionArrived(seq.session_id);

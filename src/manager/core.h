@@ -222,7 +222,7 @@ struct RoomRequest {
   std::uint32_t ns = 0;
   bool running = false;  // an append: yields only to demands of higher priority
   BlockId hits_end{};    // the deepest block that it hits
-  BlockId partial{};     // the block whose leading tokens it copies
+  BlockId partial{};     // another that it wants: copied from, or the last that it has kept
 };
 
 /// Why room could not be made.

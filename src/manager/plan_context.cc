@@ -1,6 +1,7 @@
 #include "src/manager/plan_context.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tidepool::internal {
 
@@ -15,6 +16,7 @@ void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<
     TierIndex tier_;
   } dirty(core_->pool_.get(), tier);
   const std::size_t before = out.size();
+  shown_tier_ = tier;
   core_->PlanVictims(tier, std::min(n, kCopiesPerPoll), &dirty, out);
   shown_.insert(shown_.end(), out.begin() + static_cast<std::ptrdiff_t>(before), out.end());
 }
@@ -25,12 +27,22 @@ std::uint32_t PlanContext::FreeSlots(TierIndex tier) const noexcept {
 }
 
 std::uint32_t PlanContext::ReleaseClean(TierIndex tier, std::uint32_t n) {
+  if (tier >= core_->tiers_) return 0;
   n = std::min(n, kCopiesPerPoll);
-  // What the plan has taken counts as gone from there.
-  for (const BlockId b : shown_) core_->UncoverParent(b, 1u << core_->pool_->best_tier(b));
-  if (tier == kHbmTier) return core_->EvictClean(tier, n, core_->victims_);
-  const std::uint32_t before = core_->pool_->free_slots(tier);
-  return tier < core_->tiers_ ? core_->AcquireLower(tier, before + n) - before : 0;
+  // What the plan has taken may yet stay, so nothing that stands before it leaves now.
+  std::vector<BlockId> taken;
+  std::ranges::copy_if(shown_, std::back_inserter(taken),
+                       [&](BlockId b) { return core_->pool_->Has(b, word::kChosen); });
+  core_->Unchoose(taken, shown_tier_);
+  std::uint32_t released = 0;
+  if (tier == kHbmTier) {
+    released = core_->EvictClean(tier, n, core_->victims_);
+  } else {
+    const std::uint32_t before = core_->pool_->free_slots(tier);
+    released = core_->AcquireLower(tier, before + n) - before;
+  }
+  for (const BlockId b : taken) core_->Choose(b, shown_tier_);
+  return released;
 }
 
 void PlanContext::MissingInHbm(std::uint32_t session, std::vector<BlockId>& out) const {

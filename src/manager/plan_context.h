@@ -34,7 +34,8 @@ class PlanContext final : public MigrationContext {
   void ReturnUnused(TierIndex tier);
 
  private:
-  std::vector<BlockId> shown_;
+  std::vector<BlockId> shown_;  // dirty victims, marked chosen...
+  TierIndex shown_tier_ = 0;    // ...in this tier
   ManagerCore* core_;
   BlockView view_;
 };
