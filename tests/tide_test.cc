@@ -401,6 +401,26 @@ TEST(TidePolicy, DuplicatesOfTheCleanPoolLeaveLast) {
 
 // A duplicate is worth k * rho * C_link, an only-copy 0.25 / age * (C - C_link): an old only-copy
 // leaves before a duplicate while HBM evicts a lot, and stays when it does not.
+// What NVMe has of DRAM's blocks keeps DRAM clean: there the older leaves, whoever else has it.
+TEST(TidePolicy, FurtherDownRecencyDecides) {
+  TideFixture s({.hbm = 8, .dram = 8, .nvme = 8}, {.clean_pool = 0,
+                                                   .lower_clean_pool = 1,
+                                                   .lower_min_hits = 0,
+                                                   .min_extent_bytes = 0,
+                                                   .one_price = false});
+  s->Store(Text(1, 8), {.session = 1});
+  s.Advance(seconds(2));
+  s->Settle();
+  EXPECT_EQ(s->Evict(2, kLowerTier), 2u);  // NVMe alone has it now
+  s->Store(Text(2, 8), {.session = 2});
+  s.Advance(seconds(2));
+  s->Settle();
+  EXPECT_EQ(s->manager().used_slots(2), 4u);
+  EXPECT_EQ(s->Evict(2, 2), 2u);
+  EXPECT_EQ(s->Found(Text(1, 8)), 0u);
+  for (std::uint32_t i = 0; i < 2; ++i) EXPECT_TRUE(s->Stored(2, Text(2, 8), i));
+}
+
 TEST(TidePolicy, OnePriceComparesDuplicatesWithOnlyCopies) {
   for (const double factor : {0.0, 1e9}) {
     TideFixture s({.hbm = 8, .dram = 4}, {.clean_pool = 0, .duplicate_factor = factor},

@@ -96,6 +96,11 @@ class TidePolicy final : public EvictionPolicy {
   }
 
  private:
+  // Further down, what a tier above has too keeps that tier clean: it would be written again.
+  [[nodiscard]] bool PricesDuplicates() const noexcept {
+    return state_->options.duplicates_first && tier_ == kHbmTier + 1;
+  }
+
   [[nodiscard]] bool Duplicate(BlockId b) const noexcept {
     for (TierIndex t = 0; t < tier_; ++t) {
       if (view_.Copy(b, t) == CopyState::kValid) return true;
@@ -109,7 +114,7 @@ class TidePolicy final : public EvictionPolicy {
 
   // Files spans of one side and class at a time, last block first, like a release.
   void File(std::span<const BlockId> blocks) noexcept {
-    const bool split = state_->options.duplicates_first;
+    const bool split = PricesDuplicates();
     while (!blocks.empty()) {
       const bool duplicate = split && Duplicate(blocks.back());
       std::size_t same = view_.SameTailPriority(blocks);

@@ -45,7 +45,7 @@
 namespace tidepool {
 
 struct TideOptions {
-  double clean_pool = 0.15;  ///< share of HBM's slots kept clean, next to leave first; 0 to 1
+  double clean_pool = 0.12;  ///< share of HBM's slots kept clean, next to leave first; 0 to 1
   Duration refresh = std::chrono::seconds(1);
   bool refresh_on_waits = true;               ///< its beginning also when a session began to wait
   double background_share = 0.7;              ///< of a link's bandwidth, for copies ahead of need
@@ -64,7 +64,7 @@ struct TideOptions {
   Duration prefetch_margin = std::chrono::milliseconds(20);  ///< early by so much
   double prefetch_watermark = 0.05;  ///< share of HBM's slots that predictions leave free
 
-  bool duplicates_first = true;  ///< lower tiers price duplicates; false: recency alone
+  bool duplicates_first = true;  ///< the tier below HBM prices duplicates; false: recency alone
   bool one_price = true;         ///< false: every duplicate goes before any only-copy
   double duplicate_factor = 0.5;
   double recency_rate = 0.25;
