@@ -78,8 +78,8 @@ struct AdmitRequest {
   bool publish = true;                      ///< false: its blocks are never shared
   bool critical_path = false;               ///< recorded in the session's signals
   bool two_ended = false;                   ///< load the last blocks first; see Sequence::TakeLoads
-  /// The last hits that HBM lacks count as misses where computing them is expected to end sooner than
-  /// loading them, what is queued on the links included. Needs ManagerOptions::recompute.
+  /// The last hits that HBM lacks count as misses where computing them is expected to end sooner
+  /// than loading them, what is queued on the links included. Needs ManagerOptions::recompute.
   bool recompute_if_sooner = false;
 };
 

@@ -50,9 +50,10 @@ struct PauseHint {
   float expected_return_log_sd = std::numeric_limits<float>::quiet_NaN();
 };
 
-/// What becomes of a preempted sequence's private tail: its committed blocks that are not published,
-/// mostly the partial last one. Published blocks become cached whatever the mode, and leave in the
-/// policy's order: clean ones at once, dirty ones when copied down or where recomputing is cheaper.
+/// What becomes of a preempted sequence's private tail: its committed blocks that are not
+/// published, mostly the partial last one. Published blocks become cached whatever the mode, and
+/// leave in the policy's order: clean ones at once, dirty ones when copied down or where
+/// recomputing is cheaper.
 enum class PreemptMode : std::uint8_t {
   kRecompute,  ///< drop the tail at once; Resume lists its tokens for recomputation
   kOffload,    ///< copy the tail one tier down and give its slots up then; its bytes come back

@@ -247,7 +247,7 @@ struct AdmitPlan {
   std::vector<BlockId> load;   // only in lower tiers
   std::vector<BlockId> kept;   // private blocks of a paused sequence that survived
   std::uint32_t matched = 0;   // blocks
-  std::uint32_t spared = 0;    // blocks behind them that are computed although a lower tier has them
+  std::uint32_t spared = 0;  // blocks behind them that are computed although a lower tier has them
   std::uint32_t partial_tokens = 0;
   std::uint32_t fresh = 0;
   void clear() noexcept;
