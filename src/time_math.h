@@ -1,12 +1,21 @@
 // time_math.h - times as seconds, without overflow whatever the clock says. Private.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+
 #include "tidepool/clock.h"
 
 namespace tidepool::internal {
 
 inline double ToSeconds(Duration d) noexcept { return std::chrono::duration<double>(d).count(); }
 inline double ToSeconds(TimePoint t) noexcept { return ToSeconds(t.time_since_epoch()); }
+/// Between 0 and 9e9 seconds, which is also what is not finite.
+inline Duration ToDuration(double seconds) noexcept {
+  constexpr double kMax = 9e9;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(
+      std::isfinite(seconds) ? std::clamp(seconds, 0.0, kMax) : kMax));
+}
 inline double SecondsBetween(TimePoint from, TimePoint to) noexcept {
   return ToSeconds(to) - ToSeconds(from);
 }

@@ -1,17 +1,11 @@
 // Probe, Admit and Resume: plan from the index, find room, then commit without a way to fail.
 #include <algorithm>
-#include <cmath>
 
 #include "src/manager/core.h"
+#include "src/time_math.h"
 
 namespace tidepool::internal {
 namespace {
-
-Duration Seconds(double s) {
-  constexpr double kMax = 9e9;
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::isfinite(s) ? std::clamp(s, 0.0, kMax) : kMax));
-}
 
 Priority Effective(const AdmitRequest& request) {
   return request.critical_path ? Priority::kCritical : request.priority;
@@ -241,12 +235,12 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
     const std::uint32_t blocks = result.tokens_by_tier[t] / block_tokens_;
     load += link_signals_[LinkOf(t, kHbmTier)].SecondsFor(blocks, block_bytes_);
   }
-  result.load_time = Seconds(load);
+  result.load_time = ToDuration(load);
   double seconds = 0;
   for (std::uint32_t i = std::min(next, full); i < total; ++i) {
     seconds += options_.recompute.BlockSeconds(std::uint64_t{i} * block_tokens_);
   }
-  result.recompute_time = Seconds(seconds);
+  result.recompute_time = ToDuration(seconds);
   return result;
 }
 

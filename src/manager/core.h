@@ -501,6 +501,7 @@ class ManagerCore {
   const CleanSearch* LastSearch(TierIndex tier, std::uint64_t left_out) const noexcept;
   void NoteFewClean(TierIndex tier, std::uint64_t left_out, std::uint32_t found) noexcept;
   std::uint32_t EvictClean(TierIndex tier, std::uint32_t n, std::vector<BlockId>& victims);
+  double CopySeconds(TierIndex from, TierIndex to) const noexcept;
   double RoundTripSeconds() const noexcept;
   bool MayPlanCheap() const noexcept;
   void GrantClean();

@@ -10,7 +10,9 @@
 //     held by sequences it may preempt or is cached, and it fits into the tier alone (else
 //     kNeverFits): it always gets its slots, commits, and ends. Then the next one is first.
 //   * what is freed for it is not lost to newcomers: its demand stands before theirs in the ledger
-//     (room.cc), and it is never overtaken by a request that ranks behind it.
+//     (room.cc) and reserves its whole need. One that is preempted while it lacks room to append
+//     keeps that demand, so write-back goes on for it. (A request that was never admitted may be
+//     overtaken a few times; it holds nothing that others wait for.)
 // Within a priority those that have committed nothing since they were admitted or resumed come
 // last, so that nobody is preempted in front of its first step while another would do.
 #include <algorithm>
@@ -18,16 +20,12 @@
 #include <tuple>
 
 #include "src/manager/core.h"
+#include "src/time_math.h"
 
 namespace tidepool::internal {
 namespace {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-
-Duration ToDuration(double seconds) {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(std::min(seconds, 9e9)));
-}
 
 bool RanksBehind(const SequenceData& seq, const SequenceData& other) {
   return seq.priority < other.priority ||
@@ -123,15 +121,13 @@ ManagerCore::Reclaimable ManagerCore::Inspect(SequenceData& seq) {
 double ManagerCore::LinkSeconds(TierIndex from, TierIndex to, double ahead,
                                 double blocks) const noexcept {
   if (blocks == 0) return 0;
-  for (const LinkSignals& link : signals_.links) {
-    if (link.from != from || link.to != to) continue;
-    if (!(link.bytes_per_second > 0)) return kUnbounded;
-    const double bytes = static_cast<double>(link.queued_bytes) +
-                         (ahead + blocks) * static_cast<double>(signals_.block_bytes);
-    return std::max(std::chrono::duration<double>(link.latency).count(),
-                    bytes / link.bytes_per_second);
-  }
-  return kUnbounded;
+  if (tiers_ == 1) return kUnbounded;
+  const LinkSignals& link = link_signals_[LinkOf(from, to)];
+  if (!(link.bytes_per_second > 0)) return kUnbounded;
+  const double bytes =
+      static_cast<double>(link.queued_bytes) + (ahead + blocks) * static_cast<double>(block_bytes_);
+  return std::max(std::chrono::duration<double>(link.latency).count(),
+                  bytes / link.bytes_per_second);
 }
 
 // As room is made: a dirty block is copied down and up, or dropped where that costs less. What is
@@ -139,13 +135,7 @@ double ManagerCore::LinkSeconds(TierIndex from, TierIndex to, double ahead,
 double ManagerCore::PublishedSeconds(std::uint64_t position, bool clean) const noexcept {
   const double recompute = signals_.recompute.BlockSeconds(position);  // 0 = unknown
   if (tiers_ == 1) return recompute;
-  double copies = 0;
-  for (const LinkSignals& link : signals_.links.first(2)) {
-    if (clean && link.to != kHbmTier) continue;
-    copies += link.bytes_per_second > 0
-                  ? static_cast<double>(signals_.block_bytes) / link.bytes_per_second
-                  : kUnbounded;
-  }
+  const double copies = clean ? CopySeconds(1, kHbmTier) : RoundTripSeconds();
   if (clean || !signals_.recompute.known()) return copies == kUnbounded ? 0 : copies;
   return std::min(copies, recompute);
 }

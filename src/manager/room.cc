@@ -246,14 +246,14 @@ bool ManagerCore::PlanQuota(const RoomRequest& room) {
   return victims_.size() >= excess;
 }
 
-// A block down and up again, without what is queued.
+// Of one block, without what is queued.
+double ManagerCore::CopySeconds(TierIndex from, TierIndex to) const noexcept {
+  const double rate = link_signals_[LinkOf(from, to)].bytes_per_second;
+  return rate > 0 ? static_cast<double>(block_bytes_) / rate
+                  : std::numeric_limits<double>::infinity();
+}
 double ManagerCore::RoundTripSeconds() const noexcept {
-  const auto block_seconds = [&](const LinkSignals& link) {
-    return link.bytes_per_second > 0 ? static_cast<double>(block_bytes_) / link.bytes_per_second
-                                     : std::numeric_limits<double>::infinity();
-  };
-  return block_seconds(link_signals_[LinkOf(kHbmTier, 1)]) +
-         block_seconds(link_signals_[LinkOf(1, kHbmTier)]);
+  return CopySeconds(kHbmTier, 1) + CopySeconds(1, kHbmTier);
 }
 
 // False if PlanCheap would look for what is not there: even the first block of a prompt is dearer.
