@@ -248,7 +248,7 @@ class DecodeBatch {
   void End() {
     for (Sequence& seq : sequences_) (void)seq.Finish();
     (void)manager_->CompleteStep(kTimeline, step_);
-    manager_->Clear();
+    (void)manager_->Clear();
   }
   void Append() {
     for (Sequence& seq : sequences_) (void)seq.Append(static_cast<Token>(length_));

@@ -278,6 +278,21 @@ void BlockPool::ReturnQuarantined(TierIndex tier, std::span<const SlotId> slots)
   for (SlotId slot : slots) pool.Return(slot.value());
 }
 
+bool BlockPool::SetAside(TierIndex tier, SlotId slot) noexcept {
+  TierSlots& pool = impl_->tiers[tier];
+  if (!pool.allocator.Withdraw(slot.value())) return false;
+  ++pool.quarantined;
+  return true;
+}
+
+void BlockPool::AttachSetAside(BlockId b, TierIndex tier, SlotId slot) noexcept {
+  assert(tier != kHbmTier && copy(b, tier) == CopyState::kAbsent);
+  --impl_->tiers[tier].quarantined;
+  SlotField(b, tier) = slot.value() + 1;
+  records_[b.value()].lower_copies |= static_cast<std::uint16_t>(1u << (tier + kMaxTiers));
+  CommitCopy(b, tier);
+}
+
 void BlockPool::FreeId(BlockId b) noexcept {
   Record& record = records_[b.value()];
   const bool bare =

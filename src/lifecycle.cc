@@ -54,6 +54,8 @@ std::string_view ToString(Cause cause) noexcept {
       return "load failed";
     case Cause::kInvalidate:
       return "invalidate";
+    case Cause::kFound:
+      return "found";
   }
   return "unknown cause";
 }

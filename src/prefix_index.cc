@@ -161,6 +161,15 @@ PrefixHash PrefixIndex::ParentDigest(BlockId block) const noexcept {
   return impl_->pool->digest(impl_->Id(parent, parent.length - 1u));
 }
 
+PrefixHash PrefixIndex::RootDigest(NodeId root) const noexcept {
+  return impl_->RootOf(impl_->nodes[root.value()]).digest;
+}
+
+const PrefixHash* PrefixIndex::Content(BlockId block) const noexcept {
+  const Impl::Place at = impl_->PlaceOf(block);
+  return at.node == kNone ? nullptr : impl_->ContentOf(impl_->nodes[at.node], block);
+}
+
 void PrefixIndex::ForEach(void (*visit)(void*, BlockId), void* context) const {
   for (const internal::RootInfo& root : impl_->roots) {
     for (std::uint32_t n = root.node; n != kNone; n = impl_->NextInPreorder(n, root.node, true)) {

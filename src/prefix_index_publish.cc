@@ -223,4 +223,9 @@ void PrefixIndex::Impl::Confirm(std::span<const BlockId> published) noexcept {
   }
 }
 
+PrefixHash PrefixIndex::BlockDigest(PrefixHash parent, std::span<const Token> tokens,
+                                    const PrefixHash* content) const noexcept {
+  return impl_->BlockDigest(parent, tokens, content);
+}
+
 }  // namespace tidepool

@@ -58,9 +58,10 @@ TierSpec Hbm(Arena arena) {
 
 TierSpec Dram(std::uint64_t bytes) { return {.kind = TierKind::kDram, .bytes = bytes}; }
 
-TierSpec Nvme(std::string path, std::uint64_t bytes) {
+TierSpec Nvme(std::string path, std::uint64_t bytes, FileStore store) {
   TierSpec spec{.kind = TierKind::kNvme, .bytes = bytes};
   spec.path = std::move(path);
+  spec.store = std::move(store);
   spec.prior_bytes_per_second = 1.5e9;
   spec.prior_latency = Duration{100'000};
   return spec;

@@ -515,7 +515,7 @@ TEST(RankWorld, ARankThatDiesInTheMiddleOfEverythingLeaksNothing) {
       for (int i = 0; i < 100 && world.engine().outstanding() != 0; ++i) world.Exchange();
       EXPECT_EQ(world.engine().outstanding(), 0u);
       world.manager().Poll();
-      world.manager().Clear();
+      EXPECT_TRUE(world.manager().Clear().ok());
       world.engine().RankBack(victim);
       world.Exchange(true);
       world.Check("the rank's return");

@@ -18,6 +18,7 @@
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct ReplayRun {
   int status = -1;
@@ -46,6 +47,24 @@ std::string TempPath(const std::string& name) {
 }
 
 constexpr const char* kSmall = "--sessions 2 --seed 3 --block-bytes 64 ";
+
+// The main job again on the same file: prefixes of the first run are used in the second.
+TEST(ReplayMain, KeepsItsFileFromRunToRun) {
+  const std::string file = TempPath("kept.tide");
+  const std::string keep = kSmall + std::string("--hbm 10% --dram 5% --keep --nvme-path ") + file;
+  const ReplayRun first = AgentReplay(keep);
+  EXPECT_EQ(first.status, 0) << first.output;
+  EXPECT_THAT(first.output, Not(HasSubstr("of an earlier replay")));
+  const ReplayRun second = AgentReplay(keep);
+  EXPECT_EQ(second.status, 0) << second.output;
+  EXPECT_THAT(second.output, HasSubstr("of an earlier replay"));
+  EXPECT_THAT(second.output, HasSubstr("mismatches                 0"));
+  const ReplayRun other = AgentReplay(keep + " --block-bytes 128");
+  EXPECT_EQ(other.status, 2) << "blocks of another size";
+  EXPECT_THAT(other.output, HasSubstr("slot_bytes 64 (128 wanted)"));
+  std::filesystem::remove(file);
+  EXPECT_EQ(AgentReplay(kSmall + std::string("--keep")).status, 2) << "no file is named";
+}
 
 TEST(ReplayMain, PrintsATableAndWritesJson) {
   const std::string json = TempPath("result.json");

@@ -160,7 +160,9 @@ void RandomOperation(ScenarioFixture& s, std::mt19937_64& random) {
       s.Poll();
       break;
     default:
-      if (random() % 8 == 0) s.manager().Clear();
+      if (random() % 8 == 0) {
+        EXPECT_TRUE(s.manager().Clear().ok());
+      }
       s.Evict(1, static_cast<TierIndex>(1 + random() % 2));
   }
 }
@@ -174,7 +176,7 @@ TEST(Scenario, S91ReplayingEventsRebuildsTheIndex) {
     mirror.Compare(s);
   }
   s.Settle();
-  s.manager().Clear();
+  EXPECT_TRUE(s.manager().Clear().ok());
   s.SetTime(AtSecond(10));
   s.Poll();  // the demands of the refused have lapsed
   mirror.Compare(s);
@@ -191,7 +193,7 @@ TEST(Scenario, S91ReplayingEventsRebuildsTheIndex) {
   mirror.Compare(s);
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kFailed));
   s.Cache(Text(21, 4));
-  s.manager().AdvanceEpoch();
+  EXPECT_TRUE(s.manager().AdvanceEpoch().ok());
   EXPECT_EQ(s.Allocate("all", Text(22, 24)), kOk);
   mirror.Compare(s);
   EXPECT_TRUE(mirror.reasons().contains(EvictReason::kInvalidated));
@@ -215,7 +217,7 @@ void LiveThroughASession(ScenarioFixture& s, std::uint64_t id, bool cancelled) {
     ASSERT_EQ(s.Free("S"), kOk);
   }
   ASSERT_EQ(s.manager().CompleteSession(SessionId(id)), kOk);
-  s.manager().Clear();
+  EXPECT_TRUE(s.manager().Clear().ok());
 }
 
 TEST(Scenario, S92NothingGrowsForEver) {

@@ -133,7 +133,7 @@ TEST(Scenario, S54WeightsChanged) {
   s.Cache(device);
   EXPECT_EQ(s.Found(device), 8u);
   EXPECT_EQ(s.Found(host), 8u);
-  s.manager().AdvanceEpoch();
+  EXPECT_TRUE(s.manager().AdvanceEpoch().ok());
   s.Check("AdvanceEpoch");
   EXPECT_EQ(s.Found(device), 0u);
   EXPECT_EQ(s.Found(host), 0u);
@@ -152,7 +152,7 @@ TEST(Scenario, S54ASequenceOfTheOldWeightsPublishesNothing) {
   const Tokens tokens = Text(1, 8);
   EXPECT_EQ(s.Allocate("old", tokens), kOk);
   EXPECT_EQ(s.Commit("old", 4), kOk);
-  s.manager().AdvanceEpoch();
+  EXPECT_TRUE(s.manager().AdvanceEpoch().ok());
   EXPECT_EQ(s.Commit("old", 8), kOk);
   EXPECT_EQ(s.Found(tokens), 0u);
   EXPECT_EQ(s.Free("old"), kOk);

@@ -301,7 +301,9 @@ TEST(HostEngineTest, TransferErrorsAreLoggedSparingly) {
   Rig rig;
   FaultFileIo& file = rig.StartOnFaultFile();
   file.Script(true, std::vector<std::int64_t>(100, -ENOSPC));
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(rig.Copy(kDram, 0, kNvme, 0), TransferResult::kFailed);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(rig.Copy(kDram, 0, kNvme, 0), TransferResult::kNoSpace);
+  }
   EXPECT_EQ(rig.log().Count(LogLevel::kError, "No space left on device"), 7u);
   EXPECT_EQ(rig.Copy(kNvme, 0, kDram, 0), TransferResult::kFailed) << "a failed write is no copy";
 }

@@ -31,6 +31,8 @@ const char* Name(TransferResult result) {
       return "cancelled";
     case TransferResult::kTimedOut:
       return "timed out";
+    case TransferResult::kNoSpace:
+      return "no space";
   }
   return "?";
 }

@@ -34,6 +34,7 @@ tiers: blocks (4096), bytes (512MiB, 2GB) or a share of the trace's distinct blo
   --dram SIZE          0 = no such tier (20%)
   --nvme SIZE          a file; 0 = no such tier (70%)
   --nvme-path FILE     overwritten, and kept (default: a temporary file, removed at the end)
+  --keep               what is in that file already is used again; needs --nvme-path
   --io threads|uring   how the file is read and written (threads)
   --block-bytes N      payload of a block, a multiple of 8 (4096)
   --block-tokens N     tokens of a block, 4 to 4096 (as the trace says: 64 or 512)
@@ -116,6 +117,7 @@ constexpr std::uint64_t kMaxBlockBytes = std::uint64_t{1} << 30;
 const Option kOptions[] = {
     {"--help", false, [](Sv, Sv, CommandLine& c) { return c.help = true, absl::OkStatus(); }},
     {"--quiet", false, [](Sv, Sv, CommandLine& c) { return c.quiet = true, absl::OkStatus(); }},
+    {"--keep", false, [](Sv, Sv, CommandLine& c) { return c.keep = true, absl::OkStatus(); }},
     {"--lockstep", false,
      [](Sv, Sv, CommandLine& c) { return c.pace = Pace::kLockstep, absl::OkStatus(); }},
     {"--trace", true, [](Sv n, Sv v, CommandLine& c) { return AssignPath(n, v, c.trace_path); }},
@@ -260,6 +262,10 @@ StatusOr<ReplayOptions> MakeReplayOptions(const CommandLine& command_line, const
       command_line.block_tokens != 0 ? command_line.block_tokens : trace.block_tokens;
   if (options.block_tokens < kMinBlockTokens) options.block_tokens = kMinBlockTokens;
   options.nvme_path = command_line.nvme_path;
+  options.keep = command_line.keep;
+  if (options.keep && (options.nvme_path.empty() || command_line.nvme.none())) {
+    return absl::InvalidArgumentError("--keep: needs --nvme-path and an nvme tier");
+  }
   options.io = command_line.io;
   options.pace = command_line.pace;
   options.verification = command_line.verification;

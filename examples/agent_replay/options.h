@@ -41,6 +41,7 @@ struct CommandLine {
   std::uint64_t block_bytes = 4096;
   std::uint32_t block_tokens = 0;  ///< 0: as the trace says
   std::string nvme_path;           ///< empty: a file in the temporary directory, removed afterwards
+  bool keep = false;               ///< what the file has is used again
   std::string policy = "lru";
   double time_scale = 0;  ///< 0: time jumps
   FileBackend io = FileBackend::kThreads;

@@ -47,7 +47,8 @@ struct ReplayOptions {
   std::array<std::uint32_t, kTiers> tier_blocks{};  ///< hbm, dram, nvme; 0 = left out (hbm: never)
   std::uint64_t block_bytes = 4096;
   std::uint32_t block_tokens = 64;
-  std::string nvme_path;  ///< created fresh; needed when there is an nvme tier
+  std::string nvme_path;  ///< created fresh unless kept; needed when there is an nvme tier
+  bool keep = false;      ///< blocks that an earlier replay left in the file may be hit
   FileBackend io = FileBackend::kThreads;
   /// What stands behind the nvme tier instead of `io`, when set.
   std::function<std::unique_ptr<tidepool::FileIo>()> make_file_io;
@@ -99,6 +100,8 @@ struct ReplayResult {
   std::uint64_t failed_loads = 0;
   std::uint64_t failed_offloads = 0;
   std::uint64_t dropped_dirty = 0;  ///< blocks lost although a lower tier exists
+  std::uint64_t stored_found = 0;   ///< blocks that the kept file had at the start
+  std::uint64_t stored_used = 0;    ///< of those, that some turn asked for
   std::uint64_t verified_blocks = 0;
   std::uint64_t mismatches = 0;
   std::string first_mismatch;

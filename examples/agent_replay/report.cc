@@ -144,6 +144,10 @@ std::string Table(const ReplayResult& r) {
     line("failed", Grouped(r.failed_loads) + " loads, " + Grouped(r.failed_offloads) +
                        " offloads, " + Grouped(r.dropped_dirty) + " blocks dropped unsaved");
   }
+  if (r.stored_found != 0) {
+    line("of an earlier replay", Grouped(r.stored_found) + " blocks found in the file, " +
+                                     Grouped(r.stored_used) + " asked for");
+  }
   line("wait for loads, a turn",
        Format("p50 %.1f us, p99 %.1f us, mean %.1f us", r.load_wait.p50_us, r.load_wait.p99_us,
               r.load_wait.mean_us));
@@ -185,6 +189,7 @@ std::string Json(const Subject& s, const ReplayResult& r) {
   o.Add("clipped_requests", r.clipped_requests).Add("clipped_blocks", r.clipped_blocks);
   o.Add("failed_loads", r.failed_loads).Add("failed_offloads", r.failed_offloads);
   o.Add("dropped_dirty", r.dropped_dirty);
+  o.Add("stored_found", r.stored_found).Add("stored_used", r.stored_used);
   o.Add("offloaded_bytes", OffloadedBytes(r)).Add("onboarded_bytes", r.tiers[0].bytes_in);
   o.Raw("tier_blocks", ByTier(r, [](const TierResult& t) { return t.blocks; }));
   o.Raw("used_blocks", ByTier(r, [](const TierResult& t) { return t.used_blocks; }));

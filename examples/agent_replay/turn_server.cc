@@ -126,7 +126,8 @@ Status TurnServer::Create() {
   };
   add(0, tidepool::Hbm(tidepool::HostArena(0)));
   add(1, tidepool::Dram(0));
-  add(2, tidepool::Nvme(options_.nvme_path, 0));
+  add(2,
+      tidepool::Nvme(options_.nvme_path, 0, {.keep = options_.keep, .identity = "agent_replay"}));
   StatusOr<std::unique_ptr<tidepool::FileIo>> file_io = MakeFileIo(options_);
   if (!file_io.ok()) return file_io.status();
   tidepool::HostEngineOptions engine;
@@ -564,6 +565,8 @@ Status TurnServer::Summarize() {
     tier.used_blocks = manager_->used_slots(static_cast<tidepool::TierIndex>(t));
   }
   result_.failed_offloads = stats.offloads_failed;
+  result_.stored_found = manager_->recovery().recovered;
+  result_.stored_used = stats.stored_used;
   result_.dropped_dirty = stats.dropped_dirty;
   SummarizeTide(stats);
   result_.load_wait = Summary(load_wait_ns_);

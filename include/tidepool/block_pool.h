@@ -215,6 +215,11 @@ class TIDEPOOL_EXPORT BlockPool {
   /// free until ReturnQuarantined. Returns the slot. The phase is the caller's business.
   SlotId DetachSlot(BlockId b, TierIndex tier, bool quarantine = false) noexcept;
   void ReturnQuarantined(TierIndex tier, std::span<const SlotId> slots) noexcept;
+  /// Puts a free slot of a lower tier into quarantine: bytes that no block has yet are in it. False
+  /// if it is not free.
+  bool SetAside(TierIndex tier, SlotId slot) noexcept;
+  /// Gives such a slot to a block, as a valid copy. REQUIRES: the block has none in `tier`.
+  void AttachSetAside(BlockId b, TierIndex tier, SlotId slot) noexcept;
 
   /// Gives the id back: REQUIRES no slots, no holds, no pins, phase kFree, not published.
   /// The generation grows, so that every BlockRef to it is dead.

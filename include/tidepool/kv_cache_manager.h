@@ -53,6 +53,7 @@ struct ManagerOptions {
   std::function<NamespaceId(NamespaceId)> namespace_map;  ///< null = identity
   CostModel recompute;                    ///< unknown = never prefer recompute to reload
   std::uint64_t digest_seed = 0;          ///< equal on all nodes that share events or files
+  std::uint64_t epoch = 0;                ///< of the weights; a kept tier that is further on wins
   bool match_partial_tail = true;         ///< copy the leading tokens of a shared block
   bool report_holes = false;              ///< Probe reports segments behind a hole
   bool reserve_null_slot = false;         ///< HBM slot 0 stays the engine's
@@ -153,6 +154,8 @@ struct ManagerStats {
   std::array<std::uint64_t, kMaxTiers> bytes_out{};  ///< copied out of each tier
   std::uint64_t loads = 0, loads_failed = 0, loads_timed_out = 0, loads_joined = 0;
   std::uint64_t offloads = 0, offloads_failed = 0, offloads_refused = 0, rescued = 0;
+  std::uint64_t offloads_retried = 0;  ///< once more, after the device had no room
+  std::uint64_t stored_used = 0;       ///< blocks of an earlier process that a request asked for
   std::uint64_t withdrawn = 0;   ///< of the offloads, not made because a session came back early
   std::uint64_t prefetched = 0;  ///< blocks loaded into HBM with no holder
   std::uint64_t prefetched_used = 0;    ///< of those, matched by an admission
@@ -185,9 +188,9 @@ class TIDEPOOL_EXPORT KvCacheManager {
   StatusOr<NamespaceId> RegisterNamespace(const NamespaceKey& key);
   Status SetQuota(NamespaceId ns, TierIndex tier, Quota quota);
   Status DropNamespace(NamespaceId ns);  ///< its blocks stop matching at once; O(1)
-  void AdvanceEpoch();                   ///< weights changed: nothing matches any more; O(1)
+  Status AdvanceEpoch();                 ///< weights changed: nothing matches any more; O(1)
   [[nodiscard]] std::uint64_t epoch() const noexcept;
-  void Clear();  ///< drops every cached block that nothing protects
+  Status Clear();  ///< drops every cached block that nothing protects
 
   // --- Requests. ---
   /// What Admit would find. Moves no recency, takes no reference, promotes nothing.
@@ -264,6 +267,11 @@ class TIDEPOOL_EXPORT KvCacheManager {
   [[nodiscard]] std::uint32_t layers() const noexcept;
   /// Memory of a tier (empty for files): where an embedded engine reads and writes its KV.
   [[nodiscard]] const Arena& arena(TierIndex tier) const noexcept;
+  /// What opening the kept tier came to, and how many of its blocks nobody has asked for yet.
+  [[nodiscard]] const RecoveryReport& recovery() const noexcept;
+  [[nodiscard]] std::uint32_t stored_blocks() const noexcept;
+  /// Bytes, errors and the like of a file tier, since it was opened. Thread-safe.
+  [[nodiscard]] FileTierStats file_stats(TierIndex tier) const noexcept;
   /// Rolling hash of all decisions so far: copies started and given up, admissions, block tables,
   /// slots set aside. Equal for equal options and inputs, whatever the process or machine.
   [[nodiscard]] std::uint64_t decision_hash() const noexcept;

@@ -31,8 +31,9 @@ enum class Cause : std::uint8_t {
   kAbandon,       ///< private and no longer wanted
   kLoadFailed,    ///< the load ended in an error
   kInvalidate,    ///< epoch, namespace or retraction
+  kFound,         ///< an earlier process had stored it
 };
-inline constexpr std::size_t kCauseCount = 15;
+inline constexpr std::size_t kCauseCount = 16;
 
 struct Edge {
   Phase from;
@@ -43,6 +44,8 @@ struct Edge {
 /// Every legal edge, with the ways it is taken. Order is the order of docs/lifecycle.md.
 inline constexpr std::array kEdges = {
     Edge{Phase::kFree, Phase::kAllocated, "Reserve: a fresh slot for admission, append or fork"},
+    Edge{Phase::kFree, Phase::kOffloaded,
+         "Found in a tier that was kept: asked for the first time"},
     Edge{Phase::kAllocated, Phase::kActive, "Commit: the engine wrote at least one token"},
     Edge{Phase::kAllocated, Phase::kIdle, "Pause of a sequence whose reserved tail holds tokens"},
     Edge{Phase::kAllocated, Phase::kFree, "Abandoned before anything was committed"},

@@ -14,7 +14,7 @@
 
 namespace tidepool {
 
-enum class TransferResult : std::uint8_t { kOk, kFailed, kCancelled, kTimedOut };
+enum class TransferResult : std::uint8_t { kOk, kFailed, kCancelled, kTimedOut, kNoSpace };
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError };
 
 struct TransitionEvent {

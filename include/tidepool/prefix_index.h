@@ -271,6 +271,12 @@ class TIDEPOOL_EXPORT PrefixIndex {
       BlockId block) const noexcept;                           ///< block index in its prefix
   [[nodiscard]] BlockId Parent(BlockId block) const noexcept;  ///< invalid at the root
   [[nodiscard]] PrefixHash ParentDigest(BlockId block) const noexcept;
+  [[nodiscard]] PrefixHash RootDigest(NodeId root) const noexcept;
+  /// Key of the block's content, or null.
+  [[nodiscard]] const PrefixHash* Content(BlockId block) const noexcept;
+  /// What a block of these tokens behind `parent` would have.
+  [[nodiscard]] PrefixHash BlockDigest(PrefixHash parent, std::span<const Token> tokens,
+                                       const PrefixHash* content) const noexcept;
   /// Calls `visit(context, block)` for every published block with a copy, parents first; pending
   /// and stale ones too.
   void ForEach(void (*visit)(void*, BlockId), void* context) const;

@@ -45,6 +45,17 @@ enum class DeviceWork : std::uint8_t {
   kInline,  ///< done at once by memcpy on the calling thread: host arenas, synchronous engines
 };
 
+/// How a file tier treats what it holds. docs/nvme_format.md has the file.
+struct FileStore {
+  bool keep = false;     ///< the file outlives the process; blocks found in it may be hit again
+  bool durable = false;  ///< a copy counts as made once a power cut cannot undo it; needs `keep`
+  bool tokens = true;   ///< headers hold the tokens; without them a digest alone tells blocks apart
+  bool verify = false;  ///< read and check all payloads at the start, not each when it is loaded
+  std::string identity;  ///< whose bytes these are: weights, dtype, shard; another one is refused
+  /// Copies into the tier stop while it has taken more than this in the last day; 0 = no limit.
+  std::uint64_t write_bytes_per_day = 0;
+};
+
 struct TierSpec {
   TierKind kind = TierKind::kDram;
   std::uint64_t bytes = 0;  ///< capacity; 0 when `slots` is given
@@ -52,7 +63,8 @@ struct TierSpec {
   StorageFormat format = StorageFormat::kIdentity;
   bool holes_allowed = false;  ///< interior blocks may leave before tails
   Arena arena;                 ///< memory kinds; empty = the library allocates
-  std::string path;            ///< kNvme: the file, created fresh and truncated
+  std::string path;            ///< kNvme: the file, created fresh and truncated unless kept
+  FileStore store;             ///< kNvme
   bool clear_on_reuse =
       false;  ///< HBM: zero every slot before a new owner, not only across tenants
   DeviceWork device_work = DeviceWork::kInline;  ///< HBM only
@@ -69,7 +81,7 @@ TIDEPOOL_EXPORT TierSpec Hbm(HostArena arena);
 /// HBM in memory the engine owns; device work is queued for the engine.
 TIDEPOOL_EXPORT TierSpec Hbm(Arena arena);
 TIDEPOOL_EXPORT TierSpec Dram(std::uint64_t bytes);
-TIDEPOOL_EXPORT TierSpec Nvme(std::string path, std::uint64_t bytes);
+TIDEPOOL_EXPORT TierSpec Nvme(std::string path, std::uint64_t bytes, FileStore store = {});
 
 /// One contiguous 4 KiB-aligned, huge-page advised allocation laid out as an Arena, layers of one
 /// slot adjacent (so that a whole block is one extent). Error names size and kind of memory.

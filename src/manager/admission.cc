@@ -209,6 +209,15 @@ ProbeResult ManagerCore::Probe(const AdmitRequest& request) {
       if (hbm == CopyState::kAbsent && i < full) ++loads;
     }
   }
+  if (next == match.blocks.size() && !options_.report_holes) {
+    const std::uint32_t stored = CountStored(request, ns, match);
+    if (stored != 0) {
+      match.segments.push_back({.first = next, .count = stored, .tier = stored_tier_});
+      result.tokens_by_tier[stored_tier_] += stored * block_tokens_;
+      loads += std::min(next + stored, full) - std::min(next, full);
+      next += stored;
+    }
+  }
   result.tokens = next * block_tokens_;
   result.pending_tokens = std::min(match.pending, next) * block_tokens_;
   result.segments = match.segments;
@@ -442,6 +451,7 @@ Admission ManagerCore::Admit(const AdmitRequest& request) {
   StampSignals();
   admission.signals_version = signals_.version;
 
+  AdoptStored(request, ns);
   AdmitPlan& plan = plan_;
   PlanAdmission(request, ns, plan);
   const auto length = static_cast<std::uint32_t>(request.tokens.size());
@@ -566,6 +576,7 @@ Admission ManagerCore::Resume(SequenceData& seq) {
   if (seq.publish) {
     const AdmitRequest request{
         .tokens = seq.tokens, .timeline = seq.timeline, .content = seq.content};
+    AdoptStored(request, seq.ns.value());
     Match(request, seq.ns.value(), length / block_tokens_, false, plan.match);
   }
   Classify(plan);

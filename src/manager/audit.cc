@@ -104,6 +104,15 @@ Status ManagerCore::Audit() const {
       return absl::InternalError(StrCat("block ", i, " is chosen but nothing moves it"));
     }
   }
+  for (const StoredBlock& block : stored_.blocks()) {
+    if (block.slot.valid() && block.slot.value() >= bindings_[stored_tier_].slots) {
+      return absl::InternalError(StrCat("stored block in slot ", block.slot.value()));
+    }
+  }
+  if (stored_.size() > pool_->quarantined(stored_tier_)) {
+    return absl::InternalError(StrCat(stored_.size(), " stored blocks, ",
+                                      pool_->quarantined(stored_tier_), " slots set aside"));
+  }
   std::uint64_t granted = 0;
   for (const Demand& d : demands_) granted += d.granted;
   if (granted > pool_->free_slots(kHbmTier)) {

@@ -36,6 +36,12 @@ Status ValidateTier(const TierSpec& tier, std::size_t index) {
     return Invalid(name, "capacity is 0: give slots, bytes or an arena");
   }
   if (tier.kind == TierKind::kNvme && tier.path.empty()) return Invalid(name, "path is empty");
+  if (tier.store.keep && tier.kind != TierKind::kNvme) {
+    return Invalid(StrCat(name, ".store.keep"), "only files can be kept");
+  }
+  if (tier.store.durable && !tier.store.keep) {
+    return Invalid(StrCat(name, ".store.durable"), "needs store.keep");
+  }
   if (!(tier.prior_bytes_per_second >= 0)) {
     return Invalid(StrCat(name, ".prior_bytes_per_second"), "negative or NaN");
   }
@@ -71,6 +77,9 @@ Status ManagerCore::Validate(const ManagerOptions& options) {
   }
   for (std::size_t i = 0; i < options.tiers.size(); ++i) {
     if (Status s = ValidateTier(options.tiers[i], i); !s.ok()) return s;
+  }
+  if (std::ranges::count_if(options.tiers, [](const TierSpec& t) { return t.store.keep; }) > 1) {
+    return Invalid("tiers", "more than one is to be kept");
   }
   if (options.max_sequences == 0 || options.max_sequences > word::kHoldMask) {
     return Invalid("max_sequences",
@@ -123,7 +132,11 @@ Status ManagerCore::BindTiers() {
                         .slot_bytes = block_bytes_,
                         .layers = layers_,
                         .prior_bytes_per_second = spec.prior_bytes_per_second,
-                        .prior_latency = spec.prior_latency};
+                        .prior_latency = spec.prior_latency,
+                        .store = spec.store,
+                        .block_tokens = options_.layout.block_tokens,
+                        .digest_check = digests_->Root({}, 0).low,
+                        .epoch = options_.epoch};
     const std::uint64_t stride =
         spec.kind == TierKind::kNvme ? (block_bytes_ + 4095) / 4096 * 4096 : block_bytes_;
     if (binding.slots == 0 && spec.bytes != 0) {
@@ -156,6 +169,8 @@ Status ManagerCore::BindTiers() {
 }
 
 Status ManagerCore::Start() {
+  digests_ = std::make_unique<DigestScheme>(options_.digest_seed);
+  epoch_ = options_.epoch;
   if (Status s = BindTiers(); !s.ok()) return s;
   inline_work_ = options_.tiers[0].device_work == DeviceWork::kInline;
   block_tokens_ = options_.layout.block_tokens;
@@ -191,7 +206,6 @@ Status ManagerCore::Start() {
     want_misses_ |= policies_.back()->needs().misses;
     want_claims_ |= policies_.back()->needs().claims;
   }
-  if (want_misses_) digests_ = std::make_unique<DigestScheme>(options_.digest_seed);
   migrator_ = options_.migrator ? std::move(options_.migrator) : MakeDemandWriteBack();
   table_capacity_ =
       options_.max_sequence_blocks != 0 ? options_.max_sequence_blocks : bindings_[0].slots;
@@ -208,6 +222,11 @@ Status ManagerCore::Start() {
   }
   links_.resize(link_signals_.size());
   if (recorder_ != nullptr) recorder_->Header(Now(), Fingerprint());
+  if (Status s = TakeStored(); !s.ok()) return s;
+  for (TierIndex t = 1; t < tiers_; ++t) {
+    write_budget_[t] = static_cast<double>(options_.tiers[t].store.write_bytes_per_day) / 8;
+  }
+  write_budget_at_ = Now();
   RefreshSignals();
   return absl::OkStatus();
 }
@@ -293,15 +312,18 @@ Status ManagerCore::DropNamespace(NamespaceId ns) {
   ++data->root_version;
   data->root_epoch = ~0ull;
   data->dropped = ns.value() != 0;  // the default namespace stays usable, empty
-  return absl::OkStatus();
+  const PrefixHash root = digests_->Root(data->key, epoch_);
+  return InvalidateStored({&root, 1}, false);
 }
 
-void ManagerCore::AdvanceEpoch() {
+Status ManagerCore::AdvanceEpoch() {
   ++epoch_;
   epoch_sweep_ = 0;
+  stored_.Hide();
+  return InvalidateStored({}, false);
 }
 
-void ManagerCore::Clear() {
+Status ManagerCore::Clear() {
   for (NamespaceData& data : namespaces_) {
     if (!data.root.valid()) continue;
     LogRetired(data.root, EvictReason::kReset);
@@ -313,6 +335,7 @@ void ManagerCore::Clear() {
   }
   ReclaimOrphans(kNone);
   ReclaimStale(kNone, EvictReason::kReset);
+  return InvalidateStored({}, true);
 }
 
 // Moves a private block's copies to the account of `ns`.
@@ -495,7 +518,7 @@ bool ManagerCore::Passed(Fence fence) noexcept {
 void ManagerCore::RefreshTier(TierIndex tier) {
   TierSignals& t = tier_signals_[tier];
   t.slots = pool_->slots(tier);
-  t.used = pool_->used(tier);
+  t.used = pool_->used(tier) + (tier != kHbmTier && tier == stored_tier_ ? stored_.size() : 0);
   t.in_flight = in_flight_[tier];
   t.evictable = tier == 0 ? pool_->evictable() : t.used - std::min(t.used, t.in_flight);
   t.clean = tier == 0 ? pool_->evictable_clean() : 0;

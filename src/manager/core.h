@@ -24,6 +24,7 @@
 #include "src/decision_hash.h"
 #include "src/manager/call_clock.h"
 #include "src/manager/link_meter.h"
+#include "src/manager/stored_table.h"
 #include "src/manager/submit_queue.h"
 #include "tidepool/kv_cache_manager.h"
 
@@ -173,6 +174,7 @@ struct Transfer {
   Fence fence;
   bool withdrawable = false;  // until a session comes back for the block; then...
   bool withdrawn = false;     // ...the engine was asked not to start it
+  bool retried = false;       // once already, for want of room on the device
   BlockRef block;
   TierIndex from = 0;
   TierIndex to = 0;
@@ -268,8 +270,8 @@ class ManagerCore {
   Status SetQuota(NamespaceId ns, TierIndex tier, Quota quota);
   void OwnPrivate(BlockId block, std::uint32_t ns);
   Status DropNamespace(NamespaceId ns);
-  void AdvanceEpoch();
-  void Clear();
+  Status AdvanceEpoch();
+  Status Clear();
   ProbeResult Probe(const AdmitRequest& request);
   Admission Admit(const AdmitRequest& request);
   void CancelDemand(RequestId request, SessionId session);
@@ -321,6 +323,8 @@ class ManagerCore {
   const SchedulingSignals& signals() const noexcept { return signals_; }
   const ManagerStats& stats() const noexcept { return stats_; }
   const Arena& arena(TierIndex tier) const noexcept { return bindings_[tier].arena; }
+  const RecoveryReport& recovery() const noexcept { return recovery_; }
+  std::uint32_t stored_blocks() const noexcept { return stored_.size(); }
   TransferEngine& engine() noexcept { return *engine_; }
   std::uint64_t epoch() const noexcept { return epoch_; }
   std::uint64_t block_bytes() const noexcept { return block_bytes_; }
@@ -507,6 +511,7 @@ class ManagerCore {
   void GrantClean();
   std::uint32_t AcquireLower(TierIndex tier, std::uint32_t n);
   bool SlotsGrantable(TierIndex tier) const noexcept;
+  void NoteCopyResult(TierIndex tier, bool ok) noexcept;
   bool LinkAlive(TierIndex from) const noexcept;
 
   // copies.cc: one copy of one block, with every account that follows from it
@@ -579,6 +584,27 @@ class ManagerCore {
   void NotePrefetched(BlockId block);
   void NoteUsed(std::span<const BlockId> blocks) noexcept;
 
+  // stored.cc
+  Status TakeStored();
+  static const PrefixHash* ContentOf(std::span<const BlockContent> content,
+                                     std::uint32_t block) noexcept;
+  template <typename Each>
+  std::uint32_t WalkStored(const AdmitRequest& request, NodeId root, const MatchResult& match,
+                           std::uint32_t limit, Each each);
+  std::uint32_t CountStored(const AdmitRequest& request, std::uint32_t ns,
+                            const MatchResult& match);
+  void AdoptStored(const AdmitRequest& request, std::uint32_t ns);
+  bool Adopt(const StoredBlock& found, std::uint32_t ns, PublishCursor& cursor,
+             PrefixIndex::PublishArgs args);
+  void ReturnStored(std::span<const SlotId> slots);
+  std::uint32_t GiveUpStored(TierIndex tier, std::uint32_t count);
+  Status InvalidateStored(std::span<const PrefixHash> roots, bool all);
+  std::shared_ptr<const BlockIdentity> IdentityOf(BlockId block) const;
+  void RetryNoSpace();
+  bool RetryCopyDown(const Transfer& t);
+  void RefreshWriteBudgets();
+  std::uint32_t WriteBudgetBlocks(TierIndex tier) const noexcept;
+
   // poll.cc
   void ServeDemands();
   void ServeWaiting();
@@ -590,6 +616,7 @@ class ManagerCore {
   void UnmarkAwaited() noexcept;
   void ExecutePlan(TierIndex tier, std::span<const PlannedCopy> plan);
   void DropForDemands();
+  std::uint32_t DropWithTails(std::span<const BlockId> blocks);
   void ExpireDemands();
   void ProgressResize();
   std::uint32_t ShortfallOf(TierIndex tier) const noexcept;
@@ -629,6 +656,12 @@ class ManagerCore {
   std::vector<std::uint16_t> slot_tenant_;  // by HBM slot: last owner's tenant + 1
   std::uint32_t epoch_sweep_ = 0;
 
+  TierIndex stored_tier_ = kHbmTier;  // the one that is kept; HBM: there is none
+  StoredTable stored_;
+  RecoveryReport recovery_;
+  std::array<double, kMaxTiers> write_budget_{};  // bytes
+  TimePoint write_budget_at_{};
+
   absl::flat_hash_map<std::uint64_t, std::uint32_t> session_index_;
   std::vector<SessionSignals> sessions_;
   std::vector<std::uint32_t> session_sequences_;  // live sequences per session
@@ -643,6 +676,7 @@ class ManagerCore {
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
+  std::vector<Transfer> no_space_;  // ended for want of room on the device, to be tried again
   SubmitQueue unsubmitted_;
   std::uint64_t next_transfer_ = 0;
   std::uint32_t active_transfers_ = 0;
@@ -669,6 +703,7 @@ class ManagerCore {
   std::array<std::uint32_t, kMaxTiers> leaving_{};        // copies in flight that free a slot
   std::array<std::uint32_t, kMaxTiers> in_flight_{};      // slots a transfer reads or writes
   std::array<std::uint32_t, kMaxTiers> lower_short_{};    // slots a copy down could not get
+  std::array<TimePoint, kMaxTiers> copy_retry_at_{};      // of a tier out of service
   std::array<std::uint32_t, kMaxTiers> copy_failures_{};  // in a row, by destination
   std::vector<std::pair<BlockRef, TierIndex>> copied_;    // copied down, waiting to be released
   TimePoint next_expiry_ = kNever;

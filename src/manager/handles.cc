@@ -226,9 +226,9 @@ Status KvCacheManager::SetQuota(NamespaceId ns, TierIndex tier, Quota quota) {
 Status KvCacheManager::DropNamespace(NamespaceId ns) {
   return Call<&ManagerCore::DropNamespace>(*core_, ns);
 }
-void KvCacheManager::AdvanceEpoch() { Call<&ManagerCore::AdvanceEpoch>(*core_); }
+Status KvCacheManager::AdvanceEpoch() { return Call<&ManagerCore::AdvanceEpoch>(*core_); }
 std::uint64_t KvCacheManager::epoch() const noexcept { return core_->epoch(); }
-void KvCacheManager::Clear() { Call<&ManagerCore::Clear>(*core_); }
+Status KvCacheManager::Clear() { return Call<&ManagerCore::Clear>(*core_); }
 ProbeResult KvCacheManager::Probe(const AdmitRequest& request) const {
   return Call<&ManagerCore::Probe>(*core_, request);
 }
@@ -298,6 +298,11 @@ std::uint64_t KvCacheManager::block_bytes() const noexcept { return core_->block
 std::uint32_t KvCacheManager::block_tokens() const noexcept { return core_->pool().block_tokens(); }
 std::uint32_t KvCacheManager::layers() const noexcept { return core_->layers(); }
 const Arena& KvCacheManager::arena(TierIndex tier) const noexcept { return core_->arena(tier); }
+const RecoveryReport& KvCacheManager::recovery() const noexcept { return core_->recovery(); }
+std::uint32_t KvCacheManager::stored_blocks() const noexcept { return core_->stored_blocks(); }
+FileTierStats KvCacheManager::file_stats(TierIndex tier) const noexcept {
+  return core_->engine().file_stats(tier);
+}
 std::uint64_t KvCacheManager::decision_hash() const noexcept { return core_->decision_hash(); }
 std::string KvCacheManager::DescribeTransfers() const { return core_->engine().Describe(); }
 void KvCacheManager::Lookup(std::span<const Token> tokens, NamespaceId ns,

@@ -44,6 +44,11 @@ void Fields(auto& a, Same<AdmitRequest> auto& v) {
 }
 void Fields(auto& a, Same<Completion> auto& v) { a(v.id, v.terminal, v.result, v.layers_done); }
 
+void Fields(auto& a, Same<StoredBlock> auto& v) {
+  a(v.slot, v.position, v.generation, v.epoch, v.root, v.digest, v.content);
+}
+void Fields(auto& a, Same<StoredBlocks> auto& v) { a(v.blocks, v.tokens, v.epoch); }
+
 class Encoder {
  public:
   explicit Encoder(std::vector<std::byte>* out) : out_(out) {}

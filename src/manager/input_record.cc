@@ -14,9 +14,10 @@ namespace {
 constexpr std::string_view kMagic = "tidelog\x01";  // the last byte is the version
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kCheckBytes = 4;
-constexpr std::array<std::string_view, 12> kKindNames = {
-    "record 0",  "header",       "call",     "released handles", "submitted copies", "completions",
-    "bandwidth", "queued bytes", "estimate", "mapped namespace", "decisions",        "end"};
+constexpr std::array<std::string_view, 13> kKindNames = {
+    "record 0",    "header",    "call",         "released handles", "submitted copies",
+    "completions", "bandwidth", "queued bytes", "estimate",         "mapped namespace",
+    "decisions",   "end",       "stored blocks"};
 
 std::uint32_t ReadU32(std::span<const std::byte> bytes) {
   std::uint32_t value = 0;

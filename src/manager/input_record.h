@@ -31,6 +31,7 @@ enum class RecordKind : std::uint8_t {
   kMapped,      ///< namespace, what the map made of it
   kDecisions,   ///< the decision hash behind a call: a Poll, or one that has changed it
   kEnd,         ///< of the manager
+  kStored,      ///< tier, what it had when it was opened
 };
 std::string_view ToString(RecordKind kind) noexcept;
 

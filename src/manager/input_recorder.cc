@@ -37,6 +37,14 @@ class RecordedEngine final : public TransferEngine {
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override {
     engine_->OnSlotFreed(tier, slot);
   }
+  void TakeStored(TierIndex tier, StoredBlocks& stored) override {
+    engine_->TakeStored(tier, stored);
+    writer_->Write(RecordKind::kStored, tier, stored);
+  }
+  Status Invalidate(const Invalidation& what) override { return engine_->Invalidate(what); }
+  FileTierStats file_stats(TierIndex tier) const noexcept override {
+    return engine_->file_stats(tier);
+  }
   TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                 std::uint64_t bytes) const noexcept override {
     const TransferEstimate estimate = engine_->EstimateCost(from, to, bytes);
@@ -104,6 +112,7 @@ std::vector<std::string> ManagerCore::Fingerprint() const {
       StrCat("recompute: ", Exact(o.recompute.c0_seconds), " + ",
              Exact(o.recompute.c1_seconds_per_token), " s"),
       StrCat("digest_seed: ", o.digest_seed),
+      StrCat("epoch: ", o.epoch),
       StrCat("match_partial_tail: ", o.match_partial_tail),
       StrCat("report_holes: ", o.report_holes),
       StrCat("reserve_null_slot: ", o.reserve_null_slot),
@@ -116,7 +125,8 @@ std::vector<std::string> ManagerCore::Fingerprint() const {
     const TierSpec& tier = o.tiers[t];
     lines.push_back(StrCat("tiers[", t, "]: ", ToString(tier.kind), ", ", bindings_[t].slots,
                            " slots, holes ", tier.holes_allowed, ", cleared ", tier.clear_on_reuse,
-                           ", device work ", inline_work_ ? "inline" : "queued"));
+                           ", device work ", inline_work_ ? "inline" : "queued",
+                           tier.store.keep ? ", kept" : ""));
     lines.push_back(StrCat("policy of tier ", t, ": ", policies_[t]->name()));
   }
   return lines;

@@ -22,7 +22,10 @@ void PlanContext::NextDirtyVictims(TierIndex tier, std::uint32_t n, std::vector<
 }
 
 std::uint32_t PlanContext::FreeSlots(TierIndex tier) const noexcept {
-  if (tier != kHbmTier) return core_->pool_->free_slots(tier);
+  if (tier != kHbmTier) {
+    const bool stored = tier == core_->stored_tier_;
+    return core_->pool_->free_slots(tier) + (stored ? core_->stored_.size() : 0);
+  }
   return core_->Available({.priority = Priority::kBackground});  // every demand goes first
 }
 

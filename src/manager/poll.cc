@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::uint32_t kStalePerPoll = 1024;  // blocks of dropped trees given back
 constexpr std::uint32_t kSpacesPerPoll = 64;   // namespaces checked for an old epoch
+constexpr std::uint32_t kTailsPerPoll = 1024;  // dropped to let one block before them leave
 constexpr std::size_t kAwaitedDemands = 16;    // whose hits are kept out of the victims' lists
 
 }  // namespace
@@ -156,15 +157,35 @@ void ManagerCore::DropForDemands() {
   const std::uint32_t missing = ShortfallOf(kHbmTier);
   victims_.clear();
   PlanVictims(kHbmTier, missing, nullptr, victims_);
+  std::vector<BlockId> interior;  // the last copy of what something below continues
   std::erase_if(victims_, [&](BlockId b) {
-    const bool interior = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
-                          !index_->IsResidentTail(b, last_tier());
-    if (interior) Unchoose({&b, 1}, kHbmTier);
-    return interior;
+    const bool stands_before = pool_->valid_mask(b) == 1u && pool_->Has(b, word::kPublished) &&
+                               !index_->IsResidentTail(b, last_tier());
+    if (stands_before) interior.push_back(b);
+    return stands_before;
   });
-  const auto n = static_cast<std::uint32_t>(victims_.size());
+  Unchoose(interior, kHbmTier);
+  auto n = static_cast<std::uint32_t>(victims_.size());
   EvictChosen(victims_, kHbmTier);
+  if (n == 0) n = DropWithTails(interior);
   Grant(n);
+}
+
+// The first of these blocks that can leave once all that continues it has. Returns how many slots
+// of HBM that made free.
+std::uint32_t ManagerCore::DropWithTails(std::span<const BlockId> blocks) {
+  const std::uint32_t before = pool_->free_slots(kHbmTier);
+  std::uint32_t dropped = 0;
+  for (const BlockId b : blocks) {
+    const BlockRef ref = pool_->ref(b);
+    while (pool_->alive(ref) && dropped++ < kTailsPerPoll) {
+      const BlockId tail = index_->ResidentTail(b, last_tier());
+      if (!tail.valid() || pool_->holds(tail) != 0 || pool_->pins(tail) != 0) break;
+      DropEverywhere({&tail, 1}, EvictReason::kCapacity);
+    }
+    if (pool_->free_slots(kHbmTier) != before) break;
+  }
+  return pool_->free_slots(kHbmTier) - before;
 }
 
 void ManagerCore::Poll() {
@@ -176,6 +197,7 @@ void ManagerCore::Poll() {
   ExpireTransfers();
   ExpireDemands();
   RefreshSignals();
+  RefreshWriteBudgets();
   for (const auto& policy : policies_) policy->OnTimeAdvanced(signals_);
   if (tiers_ > 1) {
     ServeDemands();
@@ -201,6 +223,11 @@ Status ManagerCore::Resize(TierIndex tier, std::uint32_t slots) {
   policies_[tier]->Attach(BlockView(pool_.get(), index_.get()), tier, slots);
   size_goal_[tier] = slots;
   shrinking_ |= 1u << tier;
+  if (tier != kHbmTier && tier == stored_tier_) {
+    std::vector<SlotId> beyond;
+    stored_.TakeBeyond(slots, beyond);
+    ReturnStored(beyond);
+  }
   ProgressResize();
   TrimGrants();
   return absl::OkStatus();

@@ -8,11 +8,7 @@ namespace tidepool::internal {
 
 const PrefixHash* ManagerCore::ContentOf(const SequenceData& seq,
                                          std::uint32_t block) const noexcept {
-  if (seq.content.empty()) return nullptr;
-  const auto it =
-      std::lower_bound(seq.content.begin(), seq.content.end(), block,
-                       [](const BlockContent& c, std::uint32_t b) { return c.block < b; });
-  return it != seq.content.end() && it->block == block ? &it->key : nullptr;
+  return ContentOf(seq.content, block);
 }
 
 // Blocks that receive their first committed token in [from, to) leave kAllocated.

@@ -91,6 +91,12 @@ class ScriptedEngine final : public TransferEngine {
   }
   bool Wait(Duration) noexcept override { return false; }
   void Cancel(TransferId) noexcept override {}
+  void TakeStored(TierIndex tier, StoredBlocks& stored) override {
+    TierIndex logged = tier;
+    if (script_->Take(RecordKind::kStored, logged, stored) && logged != tier) {
+      script_->DivergeAtLast(StrCat("the run asks tier ", tier, ", the log ", logged));
+    }
+  }
   TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                 std::uint64_t) const noexcept override {
     TransferEstimate estimate;

@@ -13,8 +13,10 @@ constexpr std::size_t kFetchRecord = 24;       // candidates ahead: the block's 
 constexpr std::size_t kFetchNode = 10;         // ...the address of its node
 constexpr std::size_t kFetchKin = 4;           // which names its siblings
 constexpr std::uint32_t kStaleBound = 4096;    // dead blocks given back in one go
-constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier counts as refusing
-constexpr std::uint32_t kMaxOvertaken = 4;     // admissions in front of a request that waits
+constexpr std::uint32_t kMaxCopyFailures = 4;  // in a row: the tier is out of service...
+constexpr Duration kFirstRetry = std::chrono::seconds(1);  // ...for so long...
+constexpr std::uint32_t kMaxRetryDoublings = 6;            // ...or twice that, at most so often
+constexpr std::uint32_t kMaxOvertaken = 4;  // admissions in front of a request that waits
 
 /// Victims that lose nothing by leaving. In a single tier that is every block.
 class CleanFilter final : public VictimFilter {
@@ -558,7 +560,8 @@ std::uint32_t ManagerCore::Evict(TierIndex tier, std::uint32_t blocks) {
   misses_.clear();
   victims_.clear();
   if (stale_hint_ != 0) ReclaimStale(blocks);
-  const std::uint32_t orphans = ReclaimOrphans(blocks, tier);
+  std::uint32_t orphans = ReclaimOrphans(blocks, tier);
+  if (orphans < blocks) orphans += GiveUpStored(tier, blocks - orphans);
   blocks -= std::min(blocks, orphans);
   const CleanFilter clean(pool_.get(), tier, tier == last_tier());
   PlanVictims(tier, blocks, &clean, victims_);
@@ -569,14 +572,26 @@ std::uint32_t ManagerCore::Evict(TierIndex tier, std::uint32_t blocks) {
 
 // --- Room below HBM. ---
 
+// A tier that has refused several copies in a row is left alone for a while, longer each time.
+void ManagerCore::NoteCopyResult(TierIndex tier, bool ok) noexcept {
+  std::uint32_t& failures = copy_failures_[tier];
+  failures = ok ? 0 : failures + 1;
+  if (failures < kMaxCopyFailures) return;
+  const std::uint32_t doublings = std::min(failures - kMaxCopyFailures, kMaxRetryDoublings);
+  copy_retry_at_[tier] = After(signals_.now, kFirstRetry * (1u << doublings));
+}
+
 bool ManagerCore::SlotsGrantable(TierIndex tier) const noexcept {
-  return copy_failures_[tier] < kMaxCopyFailures;
+  if (WriteBudgetBlocks(tier) == 0) return false;
+  return copy_failures_[tier] < kMaxCopyFailures || signals_.now >= copy_retry_at_[tier];
 }
 
 // Slots of a lower tier that can be had now, up to `n`: free ones, then clean victims.
 std::uint32_t ManagerCore::AcquireLower(TierIndex tier, std::uint32_t n) {
   if (!SlotsGrantable(tier)) return 0;
+  n = std::min(n, WriteBudgetBlocks(tier));
   if (pool_->free_slots(tier) < n) ReclaimOrphans(n - pool_->free_slots(tier), tier);
+  if (pool_->free_slots(tier) < n) GiveUpStored(tier, n - pool_->free_slots(tier));
   if (pool_->free_slots(tier) < n) {
     std::vector<BlockId> victims;
     EvictClean(tier, n - pool_->free_slots(tier), victims);

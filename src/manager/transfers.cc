@@ -57,6 +57,7 @@ bool ManagerCore::StartCopyDown(const PlannedCopy& copy) {
     ++stats_.offloads_refused;
     return false;
   }
+  write_budget_[copy.to] -= static_cast<double>(block_bytes_);
   Transfer& t = NewTransfer(block, from, copy.to, copy.transfer_class, DeadlineOf(copy));
   t.release = copy.release;
   t.withdrawable = copy.withdraw_on_return;
@@ -107,7 +108,10 @@ void ManagerCore::Pump() {
                            .destination = t.destination,
                            .transfer_class = t.transfer_class,
                            .deadline = t.deadline,
-                           .tenant = t.tenant});
+                           .tenant = t.tenant,
+                           .order = t.order});
+      const bool kept = t.to != kHbmTier && t.to == stored_tier_;
+      if (kept) requests_.back().identity = IdentityOf(t.block.block);
     }
     const std::size_t accepted = std::min(engine_->Submit(requests_), requests_.size());
     for (std::size_t k = 0; k < accepted; ++k) OnSubmitted(submitting_[k]);
@@ -147,6 +151,7 @@ void ManagerCore::Harvest() {
     }
     Complete(t, c.result);
   }
+  RetryNoSpace();
   ReleaseCopied();
   AdvanceLoads();
   batch.swap(completions_);
@@ -170,6 +175,10 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     }
     pool_->Unpin(t.block.block);
     AfterUnpin(t.block.block);
+    return;
+  }
+  if (result == TransferResult::kNoSpace && t.to != kHbmTier) {
+    no_space_.push_back(t);  // still pinned
     return;
   }
   pool_->Unpin(t.block.block);
@@ -316,7 +325,7 @@ void ManagerCore::CompleteCopyDown(Transfer& t, TransferResult result) {
   if (withdrawn) ++stats_.withdrawn;
   const bool published = pool_->Has(b, word::kPublished);
   if (t.release) --leaving_[t.from];
-  if (!t.superseded && !withdrawn) copy_failures_[t.to] = ok ? 0 : copy_failures_[t.to] + 1;
+  if (!t.superseded && !withdrawn) NoteCopyResult(t.to, ok);
   if (!ok || t.superseded) {
     if (!ok && !withdrawn) ++stats_.offloads_failed;
     DetachCopy(b, t.to);
@@ -587,6 +596,7 @@ KvCacheManager::OffloadResult ManagerCore::Onboard(std::span<const Token> tokens
   if (ns == kNone) return {.outcome = Outcome::kUnknownNamespace};
   StampSignals();
   if (active_transfers_ != 0) Harvest();
+  AdoptStored({.tokens = tokens}, ns);
   AdmitPlan& plan = plan_;
   plan.clear();
   index_->Match({.root = Root(ns), .tokens = tokens}, plan.match);

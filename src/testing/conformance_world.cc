@@ -286,9 +286,11 @@ void ConformanceWorld::ChangeRoom() {
   const std::uint32_t most = options_.slots[tier];
   switch (Below(10)) {
     case 0:
-      return manager_->AdvanceEpoch();
+      (void)manager_->AdvanceEpoch();
+      return;
     case 1:
-      return manager_->Clear();
+      (void)manager_->Clear();
+      return;
     case 2:
       (void)manager_->Resize(tier, most);
       return;

@@ -11,10 +11,48 @@ namespace {
 
 using Lock = std::lock_guard<std::mutex>;
 
+constexpr std::uint64_t kSectorBytes = 512;
+
 }  // namespace
 
+void FaultDisk::Record(std::uint64_t offset, std::span<const std::byte> data) {
+  if (now_.size() < offset + data.size()) now_.resize(offset + data.size());
+  std::ranges::copy(data, now_.begin() + static_cast<std::ptrdiff_t>(offset));
+  unsynced_.push_back({offset, {data.begin(), data.end()}});
+}
+
+void FaultDisk::Sync() {
+  synced_.resize(now_.size());
+  for (const Write& write : unsynced_) {
+    std::ranges::copy(write.data, synced_.begin() + static_cast<std::ptrdiff_t>(write.offset));
+  }
+  unsynced_.clear();
+}
+
+void FaultDisk::PowerCut(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  synced_.resize(now_.size());
+  for (const Write& write : unsynced_) {
+    const std::uint64_t fate = random() % 3;  // lost, whole, torn
+    for (std::uint64_t at = 0; at < write.data.size();) {
+      const std::uint64_t place = write.offset + at;
+      const std::uint64_t bytes =
+          std::min(write.data.size() - at, kSectorBytes - place % kSectorBytes);
+      if (fate == 1 || (fate == 2 && random() % 2 == 0)) {
+        std::memcpy(synced_.data() + place, write.data.data() + at, bytes);
+      }
+      at += bytes;
+    }
+  }
+  unsynced_.clear();
+  now_ = synced_;
+}
+
 FaultFileIo::FaultFileIo(FaultFileOptions options)
-    : options_(options), faults_(options.faults), random_(options.seed) {}
+    : options_(options),
+      faults_(options.faults),
+      random_(options.seed),
+      disk_(options.disk != nullptr ? options.disk : std::make_shared<FaultDisk>()) {}
 
 void FaultFileIo::Script(bool write, const std::vector<std::int64_t>& results) {
   Lock lock(mutex_);
@@ -62,7 +100,7 @@ void FaultFileIo::Truncate(std::uint64_t bytes) {
 
 void FaultFileIo::FlipBit(std::uint64_t offset) {
   Lock lock(mutex_);
-  file_[offset] ^= std::byte{1};
+  disk_->now_[offset] ^= std::byte{1};
 }
 
 std::vector<FileOp> FaultFileIo::started() const {
@@ -77,7 +115,7 @@ std::uint64_t FaultFileIo::file_bytes() const {
 
 std::vector<std::byte> FaultFileIo::Contents(std::uint64_t offset, std::uint64_t bytes) const {
   Lock lock(mutex_);
-  const auto first = file_.begin() + static_cast<std::ptrdiff_t>(offset);
+  const auto first = disk_->now_.begin() + static_cast<std::ptrdiff_t>(offset);
   return {first, first + static_cast<std::ptrdiff_t>(bytes)};
 }
 
@@ -87,9 +125,68 @@ Status FaultFileIo::Open(const std::string& path, std::uint64_t bytes) {
     return absl::ResourceExhaustedError(path + ": cannot allocate " + std::to_string(bytes) +
                                         " bytes: " + std::strerror(ENOSPC));
   }
-  file_.assign(bytes, std::byte{0});
+  disk_->now_.assign(bytes, std::byte{0});
+  disk_->synced_ = disk_->now_;
+  disk_->unsynced_.clear();
   end_ = bytes;
   return {};
+}
+
+StatusOr<std::uint64_t> FaultFileIo::OpenKept(const std::string&) {
+  Lock lock(mutex_);
+  end_ = disk_->now_.size();
+  return end_;
+}
+
+Status FaultFileIo::Reserve(std::uint64_t bytes) {
+  Lock lock(mutex_);
+  if (bytes > options_.disk_bytes) {
+    return absl::ResourceExhaustedError("cannot allocate " + std::to_string(bytes) +
+                                        " bytes: " + std::strerror(ENOSPC));
+  }
+  if (disk_->now_.size() < bytes) disk_->now_.resize(bytes);
+  if (disk_->synced_.size() < bytes) disk_->synced_.resize(bytes);
+  end_ = disk_->now_.size();
+  return {};
+}
+
+void FaultFileIo::FailNow(int error) {
+  Lock lock(mutex_);
+  now_error_ = error;
+}
+
+void FaultFileIo::Fill(bool full) {
+  Lock lock(mutex_);
+  full_ = full;
+  discarded_ = 0;
+}
+
+std::int64_t FaultFileIo::ReadNow(std::span<std::byte> data, std::uint64_t offset) {
+  Lock lock(mutex_);
+  if (now_error_ != 0) return -now_error_;
+  if (offset >= end_) return 0;
+  const std::uint64_t bytes = std::min<std::uint64_t>(data.size(), end_ - offset);
+  std::memcpy(data.data(), disk_->now_.data() + offset, bytes);
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t FaultFileIo::WriteNow(std::span<const std::byte> data, std::uint64_t offset) {
+  Lock lock(mutex_);
+  if (now_error_ != 0) return -now_error_;
+  disk_->Record(offset, data);
+  return static_cast<std::int64_t>(data.size());
+}
+
+int FaultFileIo::SyncNow() {
+  Lock lock(mutex_);
+  if (now_error_ != 0) return -now_error_;
+  disk_->Sync();
+  return 0;
+}
+
+void FaultFileIo::DiscardNow(std::uint64_t, std::uint64_t bytes) {
+  Lock lock(mutex_);
+  discarded_ += bytes;
 }
 
 std::size_t FaultFileIo::Start(std::span<const FileOp> ops) {
@@ -165,12 +262,20 @@ std::int64_t FaultFileIo::Complete(const FileOp& op) {
 }
 
 std::int64_t FaultFileIo::Move(const FileOp& op, std::uint64_t bytes) {
-  const std::uint64_t end = op.write ? file_.size() : end_;
+  std::vector<std::byte>& file = disk_->now_;
+  const std::uint64_t end = op.write ? file.size() : end_;
   if (op.offset >= end) return op.write ? -ENOSPC : 0;
   bytes = std::min({bytes, op.bytes, end - op.offset});
-  std::byte* in_file = file_.data() + op.offset;
-  std::byte* to = op.write ? in_file : op.data;
-  std::memcpy(to, op.write ? op.data : in_file, bytes);
+  if (op.write && full_) {
+    if (discarded_ < bytes) return -ENOSPC;
+    discarded_ -= bytes;
+  }
+  if (op.write) {
+    disk_->Record(op.offset, {op.data, bytes});
+  } else {
+    std::memcpy(op.data, file.data() + op.offset, bytes);
+  }
+  std::byte* const to = op.write ? file.data() + op.offset : op.data;
   if (Chance(faults_.flip)) to[random_() % bytes] ^= std::byte{1};
   return static_cast<std::int64_t>(bytes);
 }

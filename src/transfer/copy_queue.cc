@@ -285,7 +285,8 @@ CopyQueue::Chunk CopyQueue::HandOut(Direction& direction, TimePoint now) {
                     .destination = request.destination,
                     .index = copy.next_chunk,
                     .offset = plan.Begin(copy.next_chunk),
-                    .bytes = plan.Bytes(copy.next_chunk)};
+                    .bytes = plan.Bytes(copy.next_chunk),
+                    .request = &request};
   ++copy.in_flight;
   if (!copy.demand()) {
     ++direction.background_chunks;
@@ -300,7 +301,7 @@ CopyQueue::Chunk CopyQueue::HandOut(Direction& direction, TimePoint now) {
   return chunk;
 }
 
-void CopyQueue::Finish(std::span<const Chunk> chunks, bool ok) {
+void CopyQueue::Finish(std::span<const Chunk> chunks, TransferResult result) {
   bool more = false;
   bool notify = false;
   {
@@ -308,7 +309,7 @@ void CopyQueue::Finish(std::span<const Chunk> chunks, bool ok) {
     const TimePoint now = clock_->Now();
     for (const Chunk& chunk : chunks) {
       const Direction& direction = *chunk.copy->direction;
-      FinishOne(chunk, ok, now);
+      FinishOne(chunk, result, now);
       // The file lane has one thread, and it is the one that is here.
       more |= direction.options.lane == Lane::kMemory && !direction.waiting.empty();
     }
@@ -318,7 +319,8 @@ void CopyQueue::Finish(std::span<const Chunk> chunks, bool ok) {
   if (notify) completed_.NotifyAll();
 }
 
-void CopyQueue::FinishOne(const Chunk& chunk, bool ok, TimePoint now) {
+void CopyQueue::FinishOne(const Chunk& chunk, TransferResult result, TimePoint now) {
+  const bool ok = result == TransferResult::kOk;
   Copy& copy = *chunk.copy;
   Direction& direction = *copy.direction;
   direction.rate.OnChunkEnd(now, ok ? chunk.bytes : 0);
@@ -330,7 +332,7 @@ void CopyQueue::FinishOne(const Chunk& chunk, bool ok, TimePoint now) {
   if (ok) {
     MarkDone(copy, chunk.index);
   } else {
-    copy.failed = true;
+    if (!copy.failed()) copy.failure = result;
     StopHandingOut(copy);
   }
   CompleteIfOver(copy);
@@ -345,7 +347,7 @@ void CopyQueue::MarkDone(Copy& copy, std::uint32_t chunk) {
   copy.done[chunk] = true;
   const std::uint32_t layers = plan.Layers(copy.leading);
   while (!copy.all_done() && copy.done[copy.leading]) ++copy.leading;
-  const bool over = copy.all_done() || copy.failed || copy.cancelled;
+  const bool over = copy.all_done() || copy.failed() || copy.cancelled;
   if (!over && plan.Layers(copy.leading) > layers) {
     Complete({.id = copy.request.id, .layers_done = plan.Layers(copy.leading)});
   }
@@ -353,14 +355,10 @@ void CopyQueue::MarkDone(Copy& copy, std::uint32_t chunk) {
 
 void CopyQueue::CompleteIfOver(Copy& copy) {
   if (copy.in_flight > 0) return;
-  if (!copy.all_done() && !copy.failed && !copy.cancelled) return;
+  if (!copy.all_done() && !copy.failed() && !copy.cancelled) return;
   Direction& direction = *copy.direction;
-  TransferResult result = TransferResult::kOk;
-  if (copy.failed) {
-    result = TransferResult::kFailed;
-  } else if (!copy.all_done()) {
-    result = TransferResult::kCancelled;
-  }
+  TransferResult result = copy.failure;
+  if (!copy.failed() && !copy.all_done()) result = TransferResult::kCancelled;
   --direction.live;
   if (copy.demand()) --direction.live_demand;
   direction.live_bytes -= direction.options.plan.total();

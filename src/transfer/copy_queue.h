@@ -63,6 +63,7 @@ class CopyQueue {
     std::uint32_t index = 0;
     std::uint64_t offset = 0;  ///< in the payload
     std::uint64_t bytes = 0;
+    const CopyRequest* request = nullptr;  ///< lives until the chunk is given back
   };
 
   CopyQueue(const Clock* clock, std::uint32_t max_queued);
@@ -99,8 +100,8 @@ class CopyQueue {
   void Take(Lane lane, TakeLimits limits, std::vector<Chunk>& chunks) TIDEPOOL_EXCLUDES(mutex_);
   /// Waits until Take would find a chunk; false once stopped.
   bool WaitForWork(Lane lane) TIDEPOOL_EXCLUDES(mutex_);
-  /// Gives chunks of one lane back, moved or not.
-  void Finish(std::span<const Chunk> chunks, bool ok) TIDEPOOL_EXCLUDES(mutex_);
+  /// Gives chunks of one lane back: kOk, kFailed or kNoSpace.
+  void Finish(std::span<const Chunk> chunks, TransferResult result) TIDEPOOL_EXCLUDES(mutex_);
 
  private:
   struct Urgency {
@@ -140,10 +141,11 @@ class CopyQueue {
     Urgency urgency{};
     std::uint32_t next_chunk = 0;
     std::uint32_t in_flight = 0;
-    std::uint32_t leading = 0;  // chunks done without a gap
-    std::vector<bool> done;     // by chunk; empty for a single one
-    bool failed = false;
+    std::uint32_t leading = 0;                     // chunks done without a gap
+    std::vector<bool> done;                        // by chunk; empty for a single one
+    TransferResult failure = TransferResult::kOk;  // of its first chunk that failed
     bool cancelled = false;
+    [[nodiscard]] bool failed() const { return failure != TransferResult::kOk; }
     [[nodiscard]] bool demand() const {
       return request.transfer_class == TransferClass::kDemandLoad;
     }
@@ -163,7 +165,8 @@ class CopyQueue {
   [[nodiscard]] bool MayStart(const Direction& direction) const TIDEPOOL_REQUIRES(mutex_);
   [[nodiscard]] Direction* Pick(Lane lane) TIDEPOOL_REQUIRES(mutex_);
   [[nodiscard]] Chunk HandOut(Direction& direction, TimePoint now) TIDEPOOL_REQUIRES(mutex_);
-  void FinishOne(const Chunk& chunk, bool ok, TimePoint now) TIDEPOOL_REQUIRES(mutex_);
+  void FinishOne(const Chunk& chunk, TransferResult result, TimePoint now)
+      TIDEPOOL_REQUIRES(mutex_);
   void MarkDone(Copy& copy, std::uint32_t chunk) TIDEPOOL_REQUIRES(mutex_);
   void CompleteIfOver(Copy& copy) TIDEPOOL_REQUIRES(mutex_);
   void Complete(const Completion& completion) TIDEPOOL_REQUIRES(mutex_);

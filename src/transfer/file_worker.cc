@@ -8,9 +8,6 @@
 
 #include "src/transfer/memory_copy.h"
 
-#define XXH_INLINE_ALL
-#include "xxhash.h"
-
 namespace tidepool {
 namespace {
 
@@ -30,32 +27,93 @@ FileWorker::FileWorker(FileIo* io, CopyQueue* queue, std::span<const TierBinding
                        Options options)
     : io_(io), queue_(queue), tiers_(tiers), options_(options) {}
 
-Status FileWorker::Open() {
+Status FileWorker::Open(StoredBlocks& stored) {
+  const TierBinding& tier = tiers_[options_.tier];
+  if (tier.store.durable && !tier.store.keep) {
+    return absl::InvalidArgumentError("store.durable needs store.keep");
+  }
+  if (tier.store.keep && !options_.checksums) {
+    return absl::InvalidArgumentError("store.keep needs checksums");
+  }
+  if (Status status = tier.store.keep ? OpenKept(stored) : OpenFresh(); !status.ok()) return status;
+  ops_.resize(io_->Depth());
+  free_.resize(ops_.size());
+  std::iota(free_.rbegin(), free_.rend(), 0u);
+  if (Status status = MakeStaging(); !status.ok()) return status;
+  RegisterMemory();
+  return {};
+}
+
+void FileWorker::PlanChunks(std::uint64_t unit) {
+  const TierBinding& tier = tiers_[options_.tier];
+  slot_stride_ = RoundUp(tier.slot_bytes, unit);
+  const std::uint64_t least = RoundUp(tier.slot_bytes / kMaxFileSegments + 1, unit);
+  plan_ = ChunkPlan({.payload_bytes = tier.slot_bytes,
+                     .layers = tier.layers,
+                     .max_chunk_bytes = std::max({kFileChunkBytes, unit, least}),
+                     .alignment = unit});
+  if (!options_.checksums) return;
+  MutexLock lock(sums_mutex_);
+  sums_.assign(std::uint64_t{tier.slots} * plan_.count(), 0);
+  has_sum_.assign(sums_.size(), false);
+}
+
+Status FileWorker::OpenFresh() {
   const TierBinding& tier = tiers_[options_.tier];
   // The alignment is known only once the file is open; more than the minimum is rare, and then
   // the file is made once more.
   std::uint64_t unit = kMinSlotAlignment;
   do {
     unit = std::max(unit, alignment_);
-    slot_stride_ = RoundUp(tier.slot_bytes, unit);
+    PlanChunks(unit);
     if (Status status = io_->Open(tier.path, slot_stride_ * tier.slots); !status.ok()) {
       return status;
     }
     alignment_ = std::bit_ceil(std::max(1u, io_->Alignment()));
   } while (alignment_ > unit);
-  plan_ = ChunkPlan({.payload_bytes = tier.slot_bytes,
-                     .layers = tier.layers,
-                     .max_chunk_bytes = std::max(kFileChunkBytes, unit),
-                     .alignment = unit});
-  ops_.resize(io_->Depth());
-  free_.resize(ops_.size());
-  std::iota(free_.rbegin(), free_.rend(), 0u);
-  if (options_.checksums) {
-    MutexLock lock(sums_mutex_);
-    sums_.resize(std::uint64_t{tier.slots} * plan_.count());
-    has_sum_.resize(sums_.size());
-  }
+  return {};
+}
 
+Status FileWorker::OpenKept(StoredBlocks& stored) {
+  const TierBinding& tier = tiers_[options_.tier];
+  StatusOr<std::uint64_t> bytes = io_->OpenKept(tier.path);
+  if (!bytes.ok()) return bytes.status();
+  alignment_ = std::bit_ceil(std::max(1u, io_->Alignment()));
+  PlanChunks(std::max(kMinSlotAlignment, alignment_));
+  SlotFileLayout layout{.identity = tier.store.identity,
+                        .digest_check = tier.digest_check,
+                        .slots = tier.slots,
+                        .layers = tier.layers,
+                        .block_tokens = tier.block_tokens,
+                        .stores_tokens = tier.store.tokens,
+                        .slot_bytes = tier.slot_bytes,
+                        .slot_stride = slot_stride_,
+                        .segment_ends = {}};
+  for (std::uint32_t i = 0; i < plan_.count(); ++i) {
+    layout.segment_ends.push_back(plan_.Begin(i) + plan_.Bytes(i));
+  }
+  store_ = std::make_unique<SlotStore>(io_, &counters_);
+  Status status = store_->Open(std::move(layout), *bytes, tier.epoch);
+  if (status.ok()) {
+    status = store_->Recover(stored, [this](std::uint32_t slot, const SlotHeader& header) {
+      for (std::uint32_t i = 0; i < plan_.count(); ++i) StoreSum(SlotId(slot), i, header.sum(i));
+    });
+  }
+  if (!status.ok()) {
+    return Status(status.code(), tier.path + ": " + std::string(status.message()));
+  }
+  if (tier.store.verify) {
+    store_->Verify(stored, [this](std::uint32_t slot, std::uint32_t segment) {
+      std::uint64_t sum = 0;
+      (void)LookUpSum(SlotId(slot), segment, sum);
+      return sum;
+    });
+  }
+  payloads_offset_ = store_->layout().payloads_offset();
+  return {};
+}
+
+Status FileWorker::MakeStaging() {
   bool staging = false;
   contiguous_.resize(tiers_.size());
   for (TierIndex i = 0; i < tiers_.size(); ++i) {
@@ -69,13 +127,11 @@ Status FileWorker::Open() {
     staging |=
         !contiguous_[i] || !Direct(arena, SlotId(0), last) || !Direct(arena, SlotId(1), last);
   }
-  if (staging) {
-    StatusOr<Arena> memory =
-        AllocateHostArena(static_cast<std::uint32_t>(ops_.size()), 1, Padded(plan_.largest()));
-    if (!memory.ok()) return memory.status();
-    staging_ = *std::move(memory);
-  }
-  RegisterMemory();
+  if (!staging) return {};
+  StatusOr<Arena> memory =
+      AllocateHostArena(static_cast<std::uint32_t>(ops_.size()), 1, Padded(plan_.largest()));
+  if (!memory.ok()) return memory.status();
+  staging_ = *std::move(memory);
   return {};
 }
 
@@ -97,7 +153,8 @@ void FileWorker::Run() {
   for (;;) {
     const bool idle =
         in_flight_ == 0 && to_verify_.empty() && to_hash_.empty() && to_start_.empty();
-    if (idle && !queue_->WaitForWork(Lane::kFile)) return;
+    WriteHeaders(idle);
+    if (idle && !queue_->WaitForWork(Lane::kFile)) break;
     TakeChunks();
     StartQueued();
     if (HashNext()) {
@@ -107,9 +164,41 @@ void FileWorker::Run() {
       Reap(taken_.empty() || free_.empty());
     }
   }
+  if (store_ != nullptr) (void)store_->Sync();
+}
+
+// Headers wait for company, but not while there is nothing else to do. So do the copies of a
+// durable file, which also need a sync: it stops the thread, so that many share it.
+void FileWorker::WriteHeaders(bool before_waiting) {
+  if (store_ == nullptr) return;
+  if (!unsynced_.empty() && (before_waiting || unsynced_.size() >= ops_.size())) Acknowledge();
+  const std::size_t gathered = store_->gathered();
+  if (gathered >= SlotStore::kGathered || (before_waiting && gathered > 0)) (void)store_->Flush();
+}
+
+void FileWorker::Acknowledge() {
+  const bool ok = store_->Sync();
+  std::vector<CopyQueue::Chunk> over;
+  over.swap(unsynced_);
+  queue_->Finish(over, ok ? TransferResult::kOk : TransferResult::kFailed);
+}
+
+Status FileWorker::Invalidate(const Invalidation& what) {
+  if (store_ == nullptr) return absl::OkStatus();
+  Status status = store_->Invalidate(what);
+  if (status.ok()) return status;
+  return Status(status.code(), tiers_[options_.tier].path + ": " + std::string(status.message()));
 }
 
 void FileWorker::ForgetSlot(SlotId slot) {
+  if (slot.value() >= tiers_[options_.tier].slots) return;
+  if (counters_.no_space != 0) {  // its place may do for another
+    io_->DiscardNow(payloads_offset_ + SlotOffset(slot, slot_stride_), slot_stride_);
+  }
+  ForgetSums(slot);
+}
+
+void FileWorker::ForgetSums(SlotId slot) {
   MutexLock lock(sums_mutex_);
   const std::uint64_t first = std::uint64_t{slot.value()} * plan_.count();
   if (first >= has_sum_.size()) return;
@@ -150,19 +239,23 @@ void FileWorker::Prepare(std::uint32_t index, const CopyQueue::Chunk& chunk) {
   const SlotId file_slot = op.write ? chunk.destination : chunk.source;
   const SlotId memory_slot = op.write ? chunk.source : chunk.destination;
   const Arena& arena = MemoryOf(chunk, op.write);
-  op.file_offset = SlotOffset(file_slot, slot_stride_) + chunk.offset;
+  op.file_offset = payloads_offset_ + SlotOffset(file_slot, slot_stride_) + chunk.offset;
   op.io_bytes = Padded(chunk.bytes);
   op.staged = !contiguous_[op.write ? chunk.from : chunk.to] || !Direct(arena, memory_slot, chunk);
   op.data = op.staged ? staging_.At(SlotId(index), 0) : SlotBytes(arena, memory_slot, chunk.offset);
 
-  if (op.write && options_.checksums && chunk.index == 0) ForgetSlot(file_slot);
+  if (op.write && options_.checksums && chunk.index == 0) {
+    ForgetSums(file_slot);
+    const bool nameless = store_ != nullptr && chunk.request->identity == nullptr;
+    if (nameless) store_->Erase(file_slot.value());  // a header there is of something else
+  }
   if (op.write && op.staged) {
     GatherSlot(arena, {memory_slot, chunk.offset, chunk.bytes}, op.data);
     std::memset(op.data + chunk.bytes, 0, op.io_bytes - chunk.bytes);
   }
   if (!op.write && options_.checksums && !LookUpSum(file_slot, chunk.index, op.expected_sum)) {
     Report(op, "nothing valid was written there");
-    return OnIoOver(index, false);
+    return OnIoOver(index, TransferResult::kFailed);
   }
   if (op.write && options_.checksums) to_hash_.push_back(index);
   Queue(index);
@@ -209,32 +302,39 @@ void FileWorker::OnResult(const FileOpResult& result) {
   --in_flight_;
   if (result.result == 0) {
     Report(op, "end of file");
-    return OnIoOver(index, false);
+    return OnIoOver(index, TransferResult::kFailed);
   }
   std::uint64_t reached = op.started_at;
   if (result.result > 0) {
     const std::uint64_t left = op.io_bytes - op.started_at;
     reached += std::min(static_cast<std::uint64_t>(result.result), left);
     // Padding that the file has no room for does not matter.
-    if (reached >= (op.write ? op.io_bytes : op.chunk.bytes)) return OnIoOver(index, true);
+    if (reached >= (op.write ? op.io_bytes : op.chunk.bytes)) {
+      return OnIoOver(index, TransferResult::kOk);
+    }
     reached = reached / alignment_ * alignment_;  // direct I/O goes on at a boundary
   } else if (result.result != -EINTR && result.result != -EAGAIN) {
     Report(op, std::strerror(static_cast<int>(-result.result)));
-    return OnIoOver(index, false);
+    const bool full = op.write && (result.result == -ENOSPC || result.result == -EDQUOT);
+    if (full) ++counters_.no_space;
+    return OnIoOver(index, full ? TransferResult::kNoSpace : TransferResult::kFailed);
   }
   op.retries = reached > op.started_at ? 0 : op.retries + 1;
   if (op.retries > kMaxRetries) {
     Report(op, "no progress");
-    return OnIoOver(index, false);
+    return OnIoOver(index, TransferResult::kFailed);
   }
   op.started_at = reached;
   Queue(index);
 }
 
-void FileWorker::OnIoOver(std::uint32_t index, bool ok) {
+void FileWorker::OnIoOver(std::uint32_t index, TransferResult result) {
   Op& op = ops_[index];
   op.io_over = true;
-  op.ok = ok;
+  op.result = result;
+  const bool ok = result == TransferResult::kOk;
+  if (ok)
+    (op.write ? counters_.payload_bytes_written : counters_.payload_bytes_read) += op.chunk.bytes;
   if (op.write) {
     if (op.hashed || !options_.checksums) Finish(index);
   } else if (ok && options_.checksums) {
@@ -250,11 +350,13 @@ bool FileWorker::HashNext() {
   const std::uint32_t index = queue.front();
   queue.pop_front();
   Op& op = ops_[index];
-  op.sum = XXH3_64bits(op.data, op.chunk.bytes);
+  op.sum = SegmentSum({op.data, op.chunk.bytes});
   op.hashed = true;
   if (!op.write && op.sum != op.expected_sum) {
     Report(op, "checksum mismatch");
-    op.ok = false;
+    ++counters_.checksum_failures;
+    op.result = TransferResult::kFailed;
+    if (store_ != nullptr) store_->Erase(op.chunk.source.value());
   }
   if (op.io_over) Finish(index);
   return true;
@@ -263,22 +365,38 @@ bool FileWorker::HashNext() {
 void FileWorker::Finish(std::uint32_t index) {
   Op& op = ops_[index];
   const CopyQueue::Chunk& chunk = op.chunk;
-  if (op.ok && op.write && options_.checksums) StoreSum(chunk.destination, chunk.index, op.sum);
-  if (op.ok && !op.write && op.staged) {
+  const bool ok = op.result == TransferResult::kOk;
+  if (ok && !op.write && op.staged) {
     ScatterSlot(MemoryOf(chunk, false), {chunk.destination, chunk.offset, chunk.bytes}, op.data);
   }
-  queue_->Finish({&chunk, 1}, op.ok);
+  if (ok && op.write && options_.checksums) {
+    FinishWrite(op);
+  } else {
+    queue_->Finish({&chunk, 1}, op.result);
+  }
   free_.push_back(index);
+}
+
+// The last of a slot's chunks brings its header.
+void FileWorker::FinishWrite(const Op& op) {
+  const CopyQueue::Chunk& chunk = op.chunk;
+  StoreSum(chunk.destination, chunk.index, op.sum);
+  const bool named = store_ != nullptr && chunk.request->identity != nullptr;
+  if (named && AllSums(chunk.destination, slot_sums_)) {
+    store_->Add(*chunk.request, slot_sums_);
+    if (tiers_[options_.tier].store.durable) return unsynced_.push_back(chunk);
+  }
+  queue_->Finish({&chunk, 1}, TransferResult::kOk);
 }
 
 // A dead disk must not flood the log: the first error, then the second, fourth, eighth and so on.
 void FileWorker::Report(const Op& op, std::string_view what) {
-  if (!std::has_single_bit(++errors_) || options_.observer == nullptr) return;
+  if (!std::has_single_bit(++counters_.errors) || options_.observer == nullptr) return;
   const std::string text = "tier " + std::to_string(options_.tier) + ", " +
                            tiers_[options_.tier].path + ": " + (op.write ? "write" : "read") +
                            " of " + std::to_string(op.chunk.bytes) + " bytes at " +
                            std::to_string(op.file_offset) + ": " + std::string(what) + " (error " +
-                           std::to_string(errors_) + " of this tier)";
+                           std::to_string(counters_.errors) + " of this tier)";
   options_.observer->OnLog(LogLevel::kError, text);
 }
 
@@ -296,6 +414,15 @@ void FileWorker::StoreSum(SlotId slot, std::uint32_t chunk, std::uint64_t sum) {
   const std::uint64_t at = std::uint64_t{slot.value()} * plan_.count() + chunk;
   sums_[at] = sum;
   has_sum_[at] = true;
+}
+
+bool FileWorker::AllSums(SlotId slot, std::vector<std::uint64_t>& sums) {
+  MutexLock lock(sums_mutex_);
+  const auto first = static_cast<std::ptrdiff_t>(std::uint64_t{slot.value()} * plan_.count());
+  const auto has = has_sum_.begin() + first;
+  if (!std::all_of(has, has + plan_.count(), [](bool b) { return b; })) return false;
+  sums.assign(sums_.begin() + first, sums_.begin() + first + plan_.count());
+  return true;
 }
 
 }  // namespace tidepool

@@ -5,12 +5,16 @@
 // through a staging buffer otherwise. Checksums are computed after a write was started and after a
 // read has ended, while other I/O is in flight.
 //
-// Thread contract: Run, in a thread of its own; ForgetSlot and Wake from any thread; the rest
-// before Run.
+// In a kept file a slot whose chunks have all been written gets its header (slot_store.h). In a
+// durable one the copy ends only then and after a sync, which many copies share.
+//
+// Thread contract: Run, in a thread of its own; ForgetSlot, Invalidate, stats and Wake from any
+// thread; the rest before Run.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +22,7 @@
 
 #include "src/annotated_mutex.h"
 #include "src/transfer/copy_queue.h"
+#include "src/transfer/slot_store.h"
 #include "tidepool/observer.h"
 #include "tidepool/status.h"
 #include "tidepool/transfer/engine.h"
@@ -36,14 +41,17 @@ class FileWorker {
   /// `tiers` and the pointers must live as long as the worker.
   FileWorker(FileIo* io, CopyQueue* queue, std::span<const TierBinding> tiers, Options options);
 
-  /// Opens the file and registers memory. After it plan() is what directions must use.
-  Status Open();
+  /// Opens the file and registers memory. After it plan() is what directions must use. What a kept
+  /// file has is appended to `stored`.
+  Status Open(StoredBlocks& stored);
   [[nodiscard]] const ChunkPlan& plan() const { return plan_; }
 
   /// Until the queue is stopped and nothing is in flight.
   void Run();
   void Wake() { io_->Wake(); }
   void ForgetSlot(SlotId slot) TIDEPOOL_EXCLUDES(sums_mutex_);
+  Status Invalidate(const Invalidation& what);
+  [[nodiscard]] FileTierStats stats() const noexcept { return counters_.Read(); }
 
  private:
   struct Op {
@@ -51,7 +59,7 @@ class FileWorker {
     bool write = false;
     bool staged = false;
     bool io_over = false;
-    bool ok = true;
+    TransferResult result = TransferResult::kOk;
     bool hashed = false;
     std::byte* data = nullptr;
     std::uint64_t io_bytes = 0;  // with padding
@@ -66,26 +74,40 @@ class FileWorker {
   [[nodiscard]] const Arena& MemoryOf(const CopyQueue::Chunk& chunk, bool write) const;
   [[nodiscard]] bool Direct(const Arena& arena, SlotId slot, const CopyQueue::Chunk& chunk) const;
   [[nodiscard]] std::uint64_t Padded(std::uint64_t bytes) const;
+  Status OpenFresh();
+  Status OpenKept(StoredBlocks& stored);
+  Status MakeStaging();
   void RegisterMemory();
+  void PlanChunks(std::uint64_t unit);
   void TakeChunks();
   void Prepare(std::uint32_t index, const CopyQueue::Chunk& chunk);
   void Queue(std::uint32_t index);
   void StartQueued();
   void Reap(bool block);
   void OnResult(const FileOpResult& result);
-  void OnIoOver(std::uint32_t index, bool ok);
+  void OnIoOver(std::uint32_t index, TransferResult result);
   [[nodiscard]] bool HashNext();
   void Finish(std::uint32_t index);
+  void FinishWrite(const Op& op);
+  void WriteHeaders(bool before_waiting);
+  void Acknowledge();
   void Report(const Op& op, std::string_view what);
+  void ForgetSums(SlotId slot) TIDEPOOL_EXCLUDES(sums_mutex_);
   [[nodiscard]] bool LookUpSum(SlotId slot, std::uint32_t chunk, std::uint64_t& sum)
       TIDEPOOL_EXCLUDES(sums_mutex_);
   void StoreSum(SlotId slot, std::uint32_t chunk, std::uint64_t sum) TIDEPOOL_EXCLUDES(sums_mutex_);
+  /// All sums of the slot, or nothing while one is missing.
+  [[nodiscard]] bool AllSums(SlotId slot, std::vector<std::uint64_t>& sums)
+      TIDEPOOL_EXCLUDES(sums_mutex_);
 
   FileIo* const io_;
   CopyQueue* const queue_;
   const std::span<const TierBinding> tiers_;
   const Options options_;
+  FileCounters counters_;
+  std::unique_ptr<SlotStore> store_;  // of a kept file
   ChunkPlan plan_;
+  std::uint64_t payloads_offset_ = 0;
   std::uint64_t slot_stride_ = 0;
   std::uint64_t alignment_ = 1;
   Arena staging_;                 // one slot per op, or empty
@@ -98,8 +120,9 @@ class FileWorker {
   std::deque<std::uint32_t> to_hash_;    // started writes
   std::vector<CopyQueue::Chunk> taken_;
   std::vector<FileOpResult> results_;
+  std::vector<CopyQueue::Chunk> unsynced_;  // last chunks of slots, written but not acknowledged
+  std::vector<std::uint64_t> slot_sums_;    // scratch
   std::size_t in_flight_ = 0;
-  std::uint64_t errors_ = 0;
 
   Mutex sums_mutex_;
   std::vector<std::uint64_t> sums_ TIDEPOOL_GUARDED_BY(sums_mutex_);  // by slot, then chunk

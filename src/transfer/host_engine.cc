@@ -94,6 +94,15 @@ class HostEngine final : public TransferEngine {
   void OnSlotFreed(TierIndex tier, SlotId slot) noexcept override {
     if (file_ != nullptr && tier == file_tier_) file_->ForgetSlot(slot);
   }
+  void TakeStored(TierIndex tier, StoredBlocks& stored) override {
+    if (tier == file_tier_) stored = std::exchange(stored_, {});
+  }
+  Status Invalidate(const Invalidation& what) override {
+    return file_ != nullptr ? file_->Invalidate(what) : absl::OkStatus();
+  }
+  FileTierStats file_stats(TierIndex tier) const noexcept override {
+    return file_ != nullptr && tier == file_tier_ ? file_->stats() : FileTierStats{};
+  }
   TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                 std::uint64_t bytes) const noexcept override {
     return queue_.Estimate(from, to, bytes);
@@ -136,9 +145,28 @@ class HostEngine final : public TransferEngine {
         options_.file_io.get(), &queue_, tiers_,
         FileWorker::Options{
             .tier = file_tier_, .checksums = options_.checksums, .observer = observer});
-    if (Status status = file_->Open(); !status.ok()) return Named(file_tier_, status);
+    if (Status status = file_->Open(stored_); !status.ok()) return Named(file_tier_, status);
+    if (observer != nullptr && tiers_[file_tier_].store.keep) {
+      observer->OnLog(LogLevel::kInfo, Describe(stored_.report));
+    }
     queue_.set_wake_file_lane([this] { file_->Wake(); });
     return {};
+  }
+
+  std::string Describe(const RecoveryReport& report) const {
+    std::string text = tiers_[file_tier_].path + ": " + std::to_string(report.recovered) +
+                       " blocks found in " + std::to_string(report.slots) + " slots";
+    const auto add = [&text](std::uint32_t count, const char* what) {
+      if (count != 0) text += ", " + std::to_string(count) + " " + what;
+    };
+    add(report.empty, "empty");
+    add(report.torn, "torn");
+    add(report.misplaced, "misplaced");
+    add(report.foreign, "of another layout");
+    add(report.stale, "stale");
+    add(report.superseded, "superseded");
+    add(report.corrupt, "corrupt");
+    return text;
   }
 
   void AddDirections() {
@@ -195,7 +223,7 @@ class HostEngine final : public TransferEngine {
         CopySlot(tiers_[chunk.from].arena, {chunk.source, chunk.offset, chunk.bytes},
                  tiers_[chunk.to].arena, chunk.destination);
       }
-      queue_.Finish(chunks, true);
+      queue_.Finish(chunks, TransferResult::kOk);
     }
   }
 
@@ -205,6 +233,7 @@ class HostEngine final : public TransferEngine {
   bool has_file_ = false;
   TierIndex file_tier_ = 0;
   std::unique_ptr<FileWorker> file_;
+  StoredBlocks stored_;  // until they are taken
   std::vector<WorkerThread> threads_;
 };
 

@@ -17,26 +17,27 @@
 namespace tidepool {
 namespace {
 
-class ThreadFileIo final : public FileIo {
+class ThreadFileIo final : public DiskFileIo {
  public:
   explicit ThreadFileIo(unsigned threads) : thread_count_(std::max(1u, threads)) {}
   ~ThreadFileIo() override { Join(); }
 
   Status Open(const std::string& path, std::uint64_t bytes) override {
     Join();
+    file_ = DirectFile();  // its lock may be in the way
     StatusOr<DirectFile> file = DirectFile::Create(path, bytes);
     if (!file.ok()) return file.status();
     file_ = *std::move(file);
-    threads_.reserve(thread_count_);
-    for (unsigned i = 0; i < thread_count_; ++i) {
-      StatusOr<WorkerThread> thread = WorkerThread::Start("tidepool-io", [this] { Work(); });
-      if (!thread.ok()) {
-        Join();
-        return thread.status();
-      }
-      threads_.push_back(*std::move(thread));
-    }
-    return {};
+    return StartThreads();
+  }
+  StatusOr<std::uint64_t> OpenKept(const std::string& path) override {
+    Join();
+    file_ = DirectFile();  // its lock may be in the way
+    StatusOr<DirectFile> file = DirectFile::OpenKept(path);
+    if (!file.ok()) return file.status();
+    file_ = *std::move(file);
+    if (Status status = StartThreads(); !status.ok()) return status;
+    return file_.Size();
   }
   std::uint32_t Alignment() const noexcept override { return file_.alignment(); }
   // Twice the threads: one finds its next op waiting.
@@ -103,6 +104,19 @@ class ThreadFileIo final : public FileIo {
     }
   }
 
+  Status StartThreads() {
+    threads_.reserve(thread_count_);
+    for (unsigned i = 0; i < thread_count_; ++i) {
+      StatusOr<WorkerThread> thread = WorkerThread::Start("tidepool-io", [this] { Work(); });
+      if (!thread.ok()) {
+        Join();
+        return thread.status();
+      }
+      threads_.push_back(*std::move(thread));
+    }
+    return {};
+  }
+
   bool Next(FileOp& op) TIDEPOOL_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     while (queue_.empty() && !stopped_) work_.Wait(mutex_);
@@ -124,7 +138,6 @@ class ThreadFileIo final : public FileIo {
   }
 
   const unsigned thread_count_;
-  DirectFile file_;
   std::vector<WorkerThread> threads_;
 
   Mutex mutex_;
@@ -138,6 +151,16 @@ class ThreadFileIo final : public FileIo {
 };
 
 }  // namespace
+
+StatusOr<std::uint64_t> FileIo::OpenKept(const std::string& path) {
+  return absl::UnimplementedError(path + ": this kind of file cannot be kept");
+}
+Status FileIo::Reserve(std::uint64_t) {
+  return absl::UnimplementedError("this kind of file cannot be kept");
+}
+std::int64_t FileIo::ReadNow(std::span<std::byte>, std::uint64_t) { return -ENOTSUP; }
+std::int64_t FileIo::WriteNow(std::span<const std::byte>, std::uint64_t) { return -ENOTSUP; }
+int FileIo::SyncNow() { return -ENOTSUP; }
 
 std::unique_ptr<FileIo> MakeThreadFileIo(unsigned threads) {
   return std::make_unique<ThreadFileIo>(threads);

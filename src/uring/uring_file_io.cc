@@ -29,7 +29,7 @@ constexpr std::size_t kMaxBuffers = 1u << 14;
 
 constexpr int kNoBuffer = -1;
 
-class UringFileIo final : public FileIo {
+class UringFileIo final : public DiskFileIo {
  public:
   explicit UringFileIo(UringOptions options) : options_(options) {
     options_.depth = std::clamp(options_.depth, 1u, kMaxDepth);
@@ -49,13 +49,32 @@ class UringFileIo final : public FileIo {
 
   Status Open(const std::string& path, std::uint64_t bytes) override {
     if (fallback_ != nullptr) return fallback_->Open(path, bytes);
-    StatusOr<DirectFile> file = DirectFile::Create(path, bytes);
-    if (!file.ok()) return file.status();
-    if (std::exchange(fixed_file_, false)) ::io_uring_unregister_files(&ring_);
-    file_ = *std::move(file);
-    const int fd = file_.fd();
-    fixed_file_ = ::io_uring_register_files(&ring_, &fd, 1) == 0;
-    return {};
+    Drop();
+    return Use(DirectFile::Create(path, bytes));
+  }
+  StatusOr<std::uint64_t> OpenKept(const std::string& path) override {
+    if (fallback_ != nullptr) return fallback_->OpenKept(path);
+    Drop();
+    if (Status status = Use(DirectFile::OpenKept(path)); !status.ok()) return status;
+    return file_.Size();
+  }
+  Status Reserve(std::uint64_t bytes) override {
+    return fallback_ != nullptr ? fallback_->Reserve(bytes) : DiskFileIo::Reserve(bytes);
+  }
+  std::int64_t ReadNow(std::span<std::byte> data, std::uint64_t offset) override {
+    return fallback_ != nullptr ? fallback_->ReadNow(data, offset)
+                                : DiskFileIo::ReadNow(data, offset);
+  }
+  std::int64_t WriteNow(std::span<const std::byte> data, std::uint64_t offset) override {
+    return fallback_ != nullptr ? fallback_->WriteNow(data, offset)
+                                : DiskFileIo::WriteNow(data, offset);
+  }
+  int SyncNow() override {
+    return fallback_ != nullptr ? fallback_->SyncNow() : DiskFileIo::SyncNow();
+  }
+  void DiscardNow(std::uint64_t offset, std::uint64_t bytes) override {
+    if (fallback_ != nullptr) return fallback_->DiscardNow(offset, bytes);
+    DiskFileIo::DiscardNow(offset, bytes);
   }
 
   void RegisterMemory(std::span<const std::span<std::byte>> regions) override {
@@ -129,6 +148,20 @@ class UringFileIo final : public FileIo {
   }
 
  private:
+  // The lock of the file in use may be in the way of the next.
+  void Drop() {
+    if (std::exchange(fixed_file_, false)) ::io_uring_unregister_files(&ring_);
+    file_ = DirectFile();
+  }
+
+  Status Use(StatusOr<DirectFile> file) {
+    if (!file.ok()) return file.status();
+    file_ = *std::move(file);
+    const int fd = file_.fd();
+    fixed_file_ = ::io_uring_register_files(&ring_, &fd, 1) == 0;
+    return {};
+  }
+
   int ForcedError(std::uint32_t entries) const {
     return options_.forced_error != nullptr ? options_.forced_error(entries) : 0;
   }
@@ -241,7 +274,6 @@ class UringFileIo final : public FileIo {
   UringOptions options_;
   std::unique_ptr<FileIo> fallback_;
   std::string reason_;
-  DirectFile file_;
   io_uring ring_{};
   bool has_ring_ = false;
   bool fixed_file_ = false;

@@ -62,7 +62,7 @@ class ChunkEngine final : public TransferEngine {
     if (next.done > options_.clock->Now()) options_.clock->Set(next.done);
     if (options_.move_bytes) Move(next.chunk, ok);
     Record(What::kMoved, next.request, next.chunk.bytes);
-    queue_.Finish({&next.chunk, 1}, ok);
+    queue_.Finish({&next.chunk, 1}, ok ? TransferResult::kOk : TransferResult::kFailed);
     Pump();
     return true;
   }

@@ -90,7 +90,7 @@ void ModelWorld::Apply(const ModelOp& op) {
           std::chrono::milliseconds(op.arg[2] % 8 == 0 ? 700 : 0));
       break;
     case ModelOpKind::kAdvanceEpoch:
-      manager_->AdvanceEpoch();
+      (void)manager_->AdvanceEpoch();
       reference_.AdvanceEpoch();
       Expect(manager_->epoch() == reference_.epoch(), "epoch() is wrong");
       break;
@@ -98,7 +98,7 @@ void ModelWorld::Apply(const ModelOp& op) {
       Namespace(op);
       break;
     case ModelOpKind::kClear:
-      manager_->Clear();
+      (void)manager_->Clear();
       reference_.ClearSpaces();
       break;
     case ModelOpKind::kResize:
@@ -744,7 +744,7 @@ void ModelWorld::WindDown() {
   clock_.Advance(std::chrono::hours(1));
   for (int i = 0; i < 4; ++i) {  // what was in flight, then what that has kept from leaving
     Expect(manager_->WaitIdle(std::chrono::seconds(1)), "transfers did not end");
-    manager_->Clear();
+    (void)manager_->Clear();
     reference_.ClearSpaces();
   }
   manager_->Poll();

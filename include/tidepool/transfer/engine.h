@@ -12,7 +12,8 @@
 //     in that direction;
 //   * exactly one terminal completion per accepted copy; progress completions before it are
 //     optional and only ever grow `layers_done`;
-//   * a failed read or a checksum mismatch is kFailed: the destination's bytes are undefined;
+//   * a failed read or a checksum mismatch is kFailed: the destination's bytes are undefined; a
+//     device without room is kNoSpace;
 //   * Cancel and Withdraw are requests. The slot memory belongs to the engine until the terminal
 //     completion.
 //
@@ -30,6 +31,7 @@
 #include "tidepool/observer.h"
 #include "tidepool/status.h"
 #include "tidepool/tier.h"
+#include "tidepool/transfer/stored_block.h"
 #include "tidepool/types.h"
 
 namespace tidepool {
@@ -59,6 +61,9 @@ struct CopyRequest {
   TransferClass transfer_class = TransferClass::kSpill;
   TimePoint deadline = kNever;  ///< when it should be done; nothing happens when it is not
   std::uint32_t tenant = 0;
+  std::uint64_t order = 0;  ///< of creation; grows over the life of a manager
+  /// Into a kept tier: who the block is. Null: not to be found again after a restart.
+  std::shared_ptr<const BlockIdentity> identity{};
 };
 
 struct Completion {
@@ -84,6 +89,10 @@ struct TierBinding {
   std::uint32_t layers = 1;      ///< equal parts of slot_bytes
   double prior_bytes_per_second = 0;
   Duration prior_latency{0};
+  FileStore store;  ///< file tiers
+  std::uint32_t block_tokens = 0;
+  std::uint64_t digest_check = 0;  ///< equal for equal digest seeds
+  std::uint64_t epoch = 0;         ///< that blocks are to be of; a kept file may be further on
 };
 
 class TIDEPOOL_EXPORT TransferEngine {
@@ -108,6 +117,20 @@ class TIDEPOOL_EXPORT TransferEngine {
   /// A block's bytes moved by a slot that was given up need no trace: told so that engines can
   /// forget per-slot state (checksums). Called when a slot of `tier` is freed.
   virtual void OnSlotFreed(TierIndex tier, SlotId slot) noexcept { (void)tier, (void)slot; }
+
+  /// Appends what a kept tier found when it was opened; asked once, right after Attach. The slots
+  /// are taken until OnSlotFreed.
+  virtual void TakeStored(TierIndex tier, StoredBlocks& stored) { (void)tier, (void)stored; }
+  /// Every kept tier forgets these blocks. Blocks the caller until a power cut cannot bring them
+  /// back; an error means that one may.
+  virtual Status Invalidate(const Invalidation& what) {
+    (void)what;
+    return absl::OkStatus();
+  }
+  [[nodiscard]] virtual FileTierStats file_stats(TierIndex tier) const noexcept {
+    (void)tier;
+    return {};
+  }
 
   [[nodiscard]] virtual TransferEstimate EstimateCost(TierIndex from, TierIndex to,
                                                       std::uint64_t bytes) const noexcept = 0;
