@@ -1,5 +1,5 @@
-// Moves blocks between a DRAM arena and a file through the host engine on io_uring, 16 at a time;
-// the tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
+// Moves blocks between a DRAM arena and a file through the host engine on io_uring at depth 16; the
+// tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
 //
 //   nvme_io_tool FILE MIB [OPTION...]  makes FILE of MIB in blocks and writes it once, then says
 //                                      "ready", where the payloads begin, and what is in use
@@ -24,6 +24,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,10 @@ using tidepool::CopyRequest;
 using tidepool::SlotId;
 using tidepool::TierIndex;
 
-constexpr std::uint32_t kDepth = 16;
+constexpr std::uint32_t kDepth = 16;  // of the ring
+// As in an engine, which keeps the queue filled and looks at it once a step.
+constexpr std::uint32_t kQueued = 4 * kDepth;
+constexpr std::chrono::microseconds kStep{500};
 constexpr TierIndex kDram = 0;
 constexpr TierIndex kFile = 1;
 
@@ -67,9 +71,10 @@ class Tool {
     blocks_ = static_cast<std::uint32_t>((tool_options.mib << 20) / tool_options.block_bytes);
     const std::uint64_t block_bytes = tool_options.block_bytes;
     if (tool_options.background) class_ = tidepool::TransferClass::kSpill;
-    tidepool::StatusOr<tidepool::Arena> arena = tidepool::AllocateHostArena(kDepth, 1, block_bytes);
+    tidepool::StatusOr<tidepool::Arena> arena =
+        tidepool::AllocateHostArena(kQueued, 1, block_bytes);
     if (!arena.ok()) return arena.status();
-    for (std::uint32_t i = 0; i < kDepth; ++i) {
+    for (std::uint32_t i = 0; i < kQueued; ++i) {
       std::byte* block = arena->At(SlotId(i), 0);
       for (std::uint64_t at = 0; at < block_bytes; at += 8) {
         const std::uint64_t word = (at + i + 1) * 0x9E3779B97F4A7C15u;
@@ -83,13 +88,13 @@ class Tool {
     }
     tiers[kDram].arena = *arena;
     arena_ = *std::move(arena);
-    tiers[kDram].slots = kDepth;
+    tiers[kDram].slots = kQueued;
     tiers[kFile].kind = tidepool::TierKind::kNvme;
     tiers[kFile].path = tool_options.path;
     tiers[kFile].slots = blocks_;
     tiers[kFile].store.keep = tool_options.keep;
     tidepool::HostEngineOptions options;
-    options.file_io = tidepool::MakeUringFileIo();
+    options.file_io = tidepool::MakeUringFileIo({.depth = kDepth});
     options.checksums = tool_options.checksums;
     engine_ = tidepool::MakeHostEngine(std::move(options));
     return engine_->Attach(tiers, nullptr);
@@ -97,8 +102,8 @@ class Tool {
 
   // Returns false if a copy failed.
   bool Pass(bool write) {
-    std::vector<std::uint32_t> free(kDepth);
-    for (std::uint32_t i = 0; i < kDepth; ++i) free[i] = i;
+    std::vector<std::uint32_t> free(kQueued);
+    for (std::uint32_t i = 0; i < kQueued; ++i) free[i] = kQueued - 1 - i;
     std::vector<Completion> completions;
     std::uint32_t ended = 0;
     bool ok = true;
@@ -118,13 +123,14 @@ class Tool {
         if (write && options_.keep) batch.back().identity = IdentityOf(next);
       }
       engine_->Submit(batch);
+      std::this_thread::sleep_for(kStep);
       engine_->Wait(std::chrono::seconds(10));
       completions.clear();
       engine_->Poll(completions);
       for (const Completion& completion : completions) {
         if (!completion.terminal) continue;
         ok = ok && completion.result == tidepool::TransferResult::kOk;
-        free.push_back(static_cast<std::uint32_t>(completion.id.value() % kDepth));
+        free.push_back(static_cast<std::uint32_t>(completion.id.value() % kQueued));
         ++ended;
       }
     }
@@ -135,7 +141,7 @@ class Tool {
   bool Hash() {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < blocks_; ++i) {
-      sum += tidepool::SegmentSum({arena_.At(SlotId(i % kDepth), 0), options_.block_bytes});
+      sum += tidepool::SegmentSum({arena_.At(SlotId(i % kQueued), 0), options_.block_bytes});
     }
     return sum != 0;
   }
@@ -200,12 +206,12 @@ int main(int argc, char** argv) {
     }
   }
   const bool good = options.block_bytes >= 4096 && options.mib <= 1u << 24 &&
-                    (options.mib << 20) / options.block_bytes >= kDepth;
+                    (options.mib << 20) / options.block_bytes >= kQueued;
   if (!good) {
     std::fprintf(stderr,
                  "usage: nvme_io_tool FILE MIB [block=KIB] [nosums] [keep] [background]\n"
                  "       at least %u blocks\n",
-                 kDepth);
+                 kQueued);
     return 2;
   }
   Tool tool;

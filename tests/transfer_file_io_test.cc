@@ -102,6 +102,34 @@ TEST_P(TransferFileIoTest, PastTheEndThereIsNothing) {
   EXPECT_EQ(RunAll({op})[0], 0);
 }
 
+// Neighbours may be moved together: each has its own result all the same.
+TEST_P(TransferFileIoTest, NeighboursAtTheEndOfTheFile) {
+  std::vector<FileOp> ops;
+  for (std::uint32_t i = 0; i < kBlocks; ++i) {
+    std::memset(arena_.At(SlotId(i), 0), static_cast<int>(i + 1), kBlock);
+    ops.push_back(Op(true, i, i));
+  }
+  for (std::int64_t result : RunAll(ops)) EXPECT_EQ(result, static_cast<std::int64_t>(kBlock));
+  std::memset(arena_.At(SlotId(0), 0), 0, kBlocks * kBlock);
+  // Into memory that is not contiguous, and beyond the end.
+  ops.clear();
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    FileOp op = Op(false, 2 * i, i);
+    op.offset = (kBlocks - 3 + i) * kBlock;
+    ops.push_back(op);
+  }
+  std::vector<std::int64_t> results = RunAll(ops);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(results[i], static_cast<std::int64_t>(kBlock));
+    EXPECT_EQ(*arena_.At(SlotId(2 * i), 0), static_cast<std::byte>(kBlocks - 3 + i + 1));
+    EXPECT_EQ(*arena_.At(SlotId(2 * i + 1), 0), std::byte{0});
+  }
+  for (std::uint32_t i = 3; i < 6; ++i) {
+    if (results[i] == -EAGAIN) results[i] = RunAll({ops[i]})[i];
+    EXPECT_EQ(results[i], 0);
+  }
+}
+
 TEST_P(TransferFileIoTest, AlignmentIsWhatTheFileSystemSays) {
   EXPECT_GE(io_->Alignment(), 1u);
   EXPECT_EQ(4096 % io_->Alignment(), 0u);
@@ -184,11 +212,13 @@ std::unique_ptr<FileIo> MakeUnregistered() { return MakeUringFileIo({.register_b
 std::unique_ptr<FileIo> MakeRefused() {
   return MakeUringFileIo({.forced_error = [](std::uint32_t) { return EPERM; }});
 }
+std::unique_ptr<FileIo> MakePolled() { return MakeUringFileIo({.poll_submissions = true}); }
+constexpr Backend kPolled{"uring_polled", MakePolled};
 constexpr Backend kUring{"uring", MakeUring};
 constexpr Backend kUnregistered{"uring_unregistered", MakeUnregistered};
 constexpr Backend kRefused{"uring_refused", MakeRefused};
 INSTANTIATE_TEST_SUITE_P(Uring, TransferFileIoTest,
-                         ::testing::Values(kUring, kUnregistered, kRefused), NameOf);
+                         ::testing::Values(kUring, kUnregistered, kPolled, kRefused), NameOf);
 
 // S66: the ring cannot be created.
 TEST(TransferUringTest, S66ASmallerRingWhereMemoryIsShort) {

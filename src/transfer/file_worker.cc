@@ -16,6 +16,9 @@ constexpr std::uint64_t kFileChunkBytes = 1u << 20;
 // Slots begin on such a boundary of the file, whatever the device asks for today.
 constexpr std::uint64_t kMinSlotAlignment = 4096;
 constexpr std::uint32_t kMaxRetries = 8;
+// Hashed in one go while other I/O is in flight.
+constexpr std::uint64_t kHashBytes = 1u << 20;
+constexpr std::uint32_t kUsesMask = 0x7fffffff;  // with an index: a tag
 
 constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -157,12 +160,13 @@ void FileWorker::Run() {
     if (idle && !queue_->WaitForWork(Lane::kFile)) break;
     TakeChunks();
     StartQueued();
-    if (HashNext()) {
+    if (HashSome()) {
       Reap(false);
     } else if (in_flight_ > 0) {
       // Block only where new work would wake us, or could not start anyway.
       Reap(taken_.empty() || free_.empty());
     }
+    GiveBack();
   }
   if (store_ != nullptr) (void)store_->Sync();
 }
@@ -234,7 +238,7 @@ void FileWorker::TakeChunks() {
 
 void FileWorker::Prepare(std::uint32_t index, const CopyQueue::Chunk& chunk) {
   Op& op = ops_[index];
-  const std::uint32_t uses = op.uses + 1;
+  const std::uint32_t uses = (op.uses + 1) & kUsesMask;
   op = Op{.chunk = chunk, .write = chunk.to == options_.tier, .uses = uses};
   const SlotId file_slot = op.write ? chunk.destination : chunk.source;
   const SlotId memory_slot = op.write ? chunk.source : chunk.destination;
@@ -344,11 +348,20 @@ void FileWorker::OnIoOver(std::uint32_t index, TransferResult result) {
   }
 }
 
-bool FileWorker::HashNext() {
-  std::deque<std::uint32_t>& queue = to_verify_.empty() ? to_hash_ : to_verify_;
-  if (queue.empty()) return false;
-  const std::uint32_t index = queue.front();
-  queue.pop_front();
+// False if there was nothing to hash.
+bool FileWorker::HashSome() {
+  std::uint64_t bytes = 0;
+  while (bytes < kHashBytes && !(to_verify_.empty() && to_hash_.empty())) {
+    std::deque<std::uint32_t>& queue = to_verify_.empty() ? to_hash_ : to_verify_;
+    const std::uint32_t index = queue.front();
+    queue.pop_front();
+    bytes += ops_[index].chunk.bytes;
+    Hash(index);
+  }
+  return bytes != 0;
+}
+
+void FileWorker::Hash(std::uint32_t index) {
   Op& op = ops_[index];
   op.sum = SegmentSum({op.data, op.chunk.bytes});
   op.hashed = true;
@@ -359,7 +372,6 @@ bool FileWorker::HashNext() {
     if (store_ != nullptr) store_->Erase(op.chunk.source.value());
   }
   if (op.io_over) Finish(index);
-  return true;
 }
 
 void FileWorker::Finish(std::uint32_t index) {
@@ -371,10 +383,18 @@ void FileWorker::Finish(std::uint32_t index) {
   }
   if (ok && op.write && options_.checksums) {
     FinishWrite(op);
+  } else if (ok) {
+    finished_.push_back(chunk);
   } else {
     queue_->Finish({&chunk, 1}, op.result);
   }
   free_.push_back(index);
+}
+
+void FileWorker::GiveBack() {
+  if (finished_.empty()) return;
+  queue_->Finish(finished_, TransferResult::kOk);
+  finished_.clear();
 }
 
 // The last of a slot's chunks brings its header.
@@ -386,7 +406,7 @@ void FileWorker::FinishWrite(const Op& op) {
     store_->Add(*chunk.request, slot_sums_);
     if (tiers_[options_.tier].store.durable) return unsynced_.push_back(chunk);
   }
-  queue_->Finish({&chunk, 1}, TransferResult::kOk);
+  finished_.push_back(chunk);
 }
 
 // A dead disk must not flood the log: the first error, then the second, fourth, eighth and so on.

@@ -86,7 +86,9 @@ class FileWorker {
   void Reap(bool block);
   void OnResult(const FileOpResult& result);
   void OnIoOver(std::uint32_t index, TransferResult result);
-  [[nodiscard]] bool HashNext();
+  [[nodiscard]] bool HashSome();
+  void Hash(std::uint32_t index);
+  void GiveBack();
   void Finish(std::uint32_t index);
   void FinishWrite(const Op& op);
   void WriteHeaders(bool before_waiting);
@@ -120,6 +122,7 @@ class FileWorker {
   std::deque<std::uint32_t> to_hash_;    // started writes
   std::vector<CopyQueue::Chunk> taken_;
   std::vector<FileOpResult> results_;
+  std::vector<CopyQueue::Chunk> finished_;  // well, to be given back together
   std::vector<CopyQueue::Chunk> unsynced_;  // last chunks of slots, written but not acknowledged
   std::vector<std::uint64_t> slot_sums_;    // scratch
   std::size_t in_flight_ = 0;

@@ -28,6 +28,13 @@ constexpr std::uint64_t kMaxBufferBytes = 1u << 30;
 constexpr std::size_t kMaxBuffers = 1u << 14;
 
 constexpr int kNoBuffer = -1;
+constexpr unsigned kPollIdleMs = 10;  // until the polling thread sleeps
+
+// Small neighbours go in one operation. Its tag has a bit that the ops' own, which are a use count
+// and an index (file_worker.cc), leave free.
+constexpr std::uint64_t kTogetherTag = std::uint64_t{1} << 63;
+constexpr std::uint64_t kMaxTogetherBytes = 512u << 10;
+constexpr std::size_t kMaxPieces = 16;
 
 class UringFileIo final : public DiskFileIo {
  public:
@@ -109,11 +116,16 @@ class UringFileIo final : public DiskFileIo {
     if (fallback_ != nullptr) return fallback_->Start(ops);
     const std::size_t count = std::min<std::size_t>(ops.size(), depth_ - in_flight_);
     std::size_t started = 0;
-    for (const FileOp& op : ops.first(count)) {
+    while (started < count) {
       io_uring_sqe* sqe = ::io_uring_get_sqe(&ring_);
       if (sqe == nullptr) break;
-      Fill(sqe, op);
-      ++started;
+      const std::size_t neighbours = Neighbours(ops.subspan(started, count - started));
+      if (neighbours > 1) {
+        FillTogether(sqe, ops.subspan(started, neighbours));
+      } else {
+        Fill(sqe, ops[started]);
+      }
+      started += neighbours;
     }
     in_flight_ += started;
     if (started > 0) ::io_uring_submit(&ring_);  // what it leaves goes with the next call
@@ -140,6 +152,7 @@ class UringFileIo final : public DiskFileIo {
       text = fallback_->Describe();
     } else {
       text = "io_uring " + std::string(file_.mode()) + " depth " + std::to_string(depth_);
+      if (polled_) text += ", polled";
       if (fixed_file_) text += ", registered file";
       if (!buffers_.empty()) text += fixed_file_ ? " and buffers" : ", registered buffers";
     }
@@ -188,6 +201,14 @@ class UringFileIo final : public DiskFileIo {
 
   int TryRing(std::uint32_t entries) {
     if (const int forced = ForcedError(entries); forced != 0) return forced;
+    if (options_.poll_submissions) {
+      io_uring_params params{};
+      params.flags = IORING_SETUP_SQPOLL;
+      params.sq_thread_idle = kPollIdleMs;
+      polled_ = ::io_uring_queue_init_params(entries, &ring_, &params) == 0;
+      if (polled_) return 0;
+      reason_ = "no polling of submissions";
+    }
     // Completions are looked at when we ask: no need to interrupt anybody, but a flag to see.
     for (const unsigned flags : {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0u}) {
       const int rc = ::io_uring_queue_init(entries, &ring_, flags);
@@ -246,6 +267,73 @@ class UringFileIo final : public DiskFileIo {
     sqe->user_data = op.tag;
   }
 
+  // How many of the first ops are better one: small, in one direction, one behind the other in the
+  // file.
+  static std::size_t Neighbours(std::span<const FileOp> ops) {
+    std::size_t count = 1;
+    std::uint64_t bytes = ops[0].bytes;
+    while (count < ops.size() && count < kMaxPieces) {
+      const FileOp& last = ops[count - 1];
+      const FileOp& next = ops[count];
+      bytes += next.bytes;
+      if (next.write != last.write || next.offset != last.offset + last.bytes ||
+          bytes > kMaxTogetherBytes) {
+        break;
+      }
+      ++count;
+    }
+    return count;
+  }
+
+  void FillTogether(io_uring_sqe* sqe, std::span<const FileOp> ops) {
+    if (free_together_.empty()) {
+      free_together_.push_back(static_cast<std::uint32_t>(together_.size()));
+      together_.push_back(std::make_unique<Together>());
+    }
+    const std::uint32_t index = free_together_.back();
+    free_together_.pop_back();
+    Together& together = *together_[index];
+    together.ops.assign(ops.begin(), ops.end());
+    together.pieces.clear();
+    for (const FileOp& op : ops) {
+      iovec* const last = together.pieces.empty() ? nullptr : &together.pieces.back();
+      if (last != nullptr && static_cast<std::byte*>(last->iov_base) + last->iov_len == op.data) {
+        last->iov_len += op.bytes;
+      } else {
+        together.pieces.push_back({op.data, op.bytes});
+      }
+    }
+    if (together.pieces.size() == 1) {
+      FileOp whole = ops[0];
+      whole.bytes = together.pieces[0].iov_len;
+      Fill(sqe, whole);
+    } else {
+      const int fd = fixed_file_ ? 0 : file_.fd();
+      const auto count = static_cast<unsigned>(together.pieces.size());
+      if (ops[0].write) {
+        ::io_uring_prep_writev(sqe, fd, together.pieces.data(), count, ops[0].offset);
+      } else {
+        ::io_uring_prep_readv(sqe, fd, together.pieces.data(), count, ops[0].offset);
+      }
+      if (fixed_file_) ::io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
+    }
+    sqe->user_data = kTogetherTag | index;
+  }
+
+  // What was moved belongs to the first ops; those that got nothing are to be tried again, unless
+  // nobody got any.
+  void EndTogether(std::uint32_t index, std::int64_t result, std::vector<FileOpResult>& results) {
+    std::int64_t left = result;
+    for (const FileOp& op : together_[index]->ops) {
+      const auto bytes = std::min(left, static_cast<std::int64_t>(op.bytes));
+      const bool later = left == 0 && result > 0;
+      results.push_back({op.tag, result <= 0 ? result : later ? -EAGAIN : bytes});
+      if (result > 0) left -= bytes;
+      --in_flight_;
+    }
+    free_together_.push_back(index);
+  }
+
   // False if waiting makes no sense any more.
   bool WaitForOne() {
     const int rc = ::io_uring_submit_and_wait(&ring_, 1);
@@ -261,6 +349,8 @@ class UringFileIo final : public DiskFileIo {
       any = true;
       if (cqe->user_data == kWakeTag) {
         woken = true;
+      } else if ((cqe->user_data & kTogetherTag) != 0) {
+        EndTogether(static_cast<std::uint32_t>(cqe->user_data), cqe->res, results);
       } else {
         results.push_back({cqe->user_data, cqe->res});
         --in_flight_;
@@ -277,8 +367,15 @@ class UringFileIo final : public DiskFileIo {
   io_uring ring_{};
   bool has_ring_ = false;
   bool fixed_file_ = false;
+  bool polled_ = false;
   std::uint32_t depth_ = 0;
   std::size_t in_flight_ = 0;
+  struct Together {
+    std::vector<FileOp> ops;
+    std::vector<iovec> pieces;
+  };
+  std::vector<std::unique_ptr<Together>> together_;
+  std::vector<std::uint32_t> free_together_;
   std::vector<iovec> buffers_;  // by address; empty when not registered
   int wake_fd_ = -1;
   std::uint64_t wake_count_ = 0;

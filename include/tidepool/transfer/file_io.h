@@ -18,7 +18,7 @@
 namespace tidepool {
 
 struct FileOp {
-  std::uint64_t tag = 0;  ///< comes back with the result
+  std::uint64_t tag = 0;  ///< comes back with the result; less than 2^63
   bool write = false;
   std::byte* data = nullptr;
   std::uint64_t bytes = 0;

@@ -1,7 +1,7 @@
 // tidepool/transfer/uring_file_io.h - file I/O by io_uring (component `uring`): O_DIRECT,
-// registered file and buffers, batched submission. Where the kernel refuses, it takes the next
-// best: a smaller ring, then no registration, then MakeThreadFileIo; Describe() says what is in use
-// and why.
+// registered file and buffers, batched submission, small neighbours in one operation. Where the
+// kernel refuses, it takes the next best: no polling, a smaller ring, then no registration, then
+// MakeThreadFileIo; Describe() says what is in use and why.
 //
 // Thread contract: see file_io.h.
 #pragma once
@@ -17,6 +17,8 @@ namespace tidepool {
 struct UringOptions {
   std::uint32_t depth = 32;  ///< ops in flight, 1 to 4096
   bool register_buffers = true;
+  /// A kernel thread looks for submissions (SQPOLL): no call to submit, a core while there is I/O.
+  bool poll_submissions = false;
   unsigned fallback_threads = 4;
   /// For tests: called before a ring of `entries` is made, and with 0 before the kernel is asked
   /// what it can do. Anything but 0 is taken as the errno of a failure.
