@@ -14,14 +14,17 @@ Status ManagerCore::TakeStored() {
     engine_->TakeStored(t, stored);
     recovery_ = stored.report;
     epoch_ = std::max(epoch_, stored.epoch);
-    for (StoredBlock& block : stored.blocks) {
+    for (const StoredBlock& block : stored.blocks) {
       if (block.slot.value() < bindings_[t].slots && pool_->SetAside(t, block.slot)) continue;
       return absl::InternalError(
           StrCat("tiers[", t, "]: slot ", block.slot.value(), " holds two stored blocks or none"));
     }
+    std::vector<SlotId> superseded;
     stored_tier_ = t;
-    stored_ = StoredTable(std::move(stored), block_tokens_);
-    if (recovery_.recovered != 0 && stored_.size() == 0) recovery_.recovered = 0;
+    stored_ = StoredTable(std::move(stored), block_tokens_, superseded);
+    recovery_.superseded += static_cast<std::uint32_t>(superseded.size());
+    recovery_.recovered = stored_.size();
+    ReturnStored(superseded);
   }
   return absl::OkStatus();
 }

@@ -2,25 +2,31 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 namespace tidepool::internal {
 
-StoredTable::StoredTable(StoredBlocks&& stored, std::uint32_t block_tokens)
+StoredTable::StoredTable(StoredBlocks&& stored, std::uint32_t block_tokens,
+                         std::vector<SlotId>& superseded)
     : block_tokens_(block_tokens),
-      tokens_at_(stored.blocks.size()),
+      blocks_(std::move(stored.blocks)),
       tokens_(std::move(stored.tokens)),
-      left_(static_cast<std::uint32_t>(stored.blocks.size())) {
-  std::iota(tokens_at_.begin(), tokens_at_.end(), 0u);
-  std::ranges::sort(tokens_at_, {},
-                    [&](std::uint32_t i) { return std::pair(stored.blocks[i].generation, i); });
-  blocks_.reserve(left_);
+      left_(static_cast<std::uint32_t>(blocks_.size())) {
   by_digest_.reserve(left_);
-  for (const std::uint32_t i : tokens_at_) {
-    by_digest_[stored.blocks[i].digest] = static_cast<std::uint32_t>(blocks_.size());
-    blocks_.push_back(stored.blocks[i]);
+  for (std::uint32_t i = 0; i < blocks_.size(); ++i) {
+    const auto [at, first] = by_digest_.try_emplace(blocks_[i].digest, i);
+    if (first) continue;
+    const bool later = blocks_[i].generation > blocks_[at->second].generation;
+    StoredBlock& older = blocks_[later ? at->second : i];
+    if (later) at->second = i;
+    superseded.push_back(std::exchange(older.slot, SlotId()));
+    --left_;
   }
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> order(blocks_.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = {blocks_[i].generation, i};
+  std::ranges::sort(order);
+  by_generation_.reserve(order.size());
+  for (const auto& [generation, i] : order) by_generation_.push_back(i);
 }
 
 const StoredBlock* StoredTable::Find(const PrefixHash& digest, std::span<const Token> tokens,
@@ -30,7 +36,7 @@ const StoredBlock* StoredTable::Find(const PrefixHash& digest, std::span<const T
   const StoredBlock& block = blocks_[at->second];
   if (block.content != (content != nullptr ? *content : PrefixHash{})) return nullptr;
   if (tokens_.empty()) return &block;
-  const Token* const own = tokens_.data() + std::size_t{tokens_at_[at->second]} * block_tokens_;
+  const Token* const own = tokens_.data() + std::size_t{at->second} * block_tokens_;
   return std::memcmp(own, tokens.data(), tokens.size_bytes()) == 0 ? &block : nullptr;
 }
 
@@ -44,9 +50,10 @@ void StoredTable::Erase(const StoredBlock& block) noexcept {
 
 void StoredTable::TakeOldest(std::uint32_t count, std::vector<SlotId>& slots) {
   for (; count != 0 && left_ != 0; ++oldest_) {
-    if (!blocks_[oldest_].slot.valid()) continue;
-    slots.push_back(blocks_[oldest_].slot);
-    Erase(blocks_[oldest_]);
+    const StoredBlock& block = blocks_[by_generation_[oldest_]];
+    if (!block.slot.valid()) continue;
+    slots.push_back(block.slot);
+    Erase(block);
     --count;
   }
 }

@@ -18,7 +18,8 @@ namespace tidepool::internal {
 class StoredTable {
  public:
   StoredTable() = default;
-  StoredTable(StoredBlocks&& stored, std::uint32_t block_tokens);
+  /// Of several slots with one block the latest counts; the others are appended to `superseded`.
+  StoredTable(StoredBlocks&& stored, std::uint32_t block_tokens, std::vector<SlotId>& superseded);
 
   /// Blocks that still have their slots.
   [[nodiscard]] std::uint32_t size() const noexcept { return left_; }
@@ -46,10 +47,10 @@ class StoredTable {
   void TakeWhere(const Wanted& wanted, std::vector<SlotId>& slots);
 
   std::uint32_t block_tokens_ = 0;
-  std::vector<StoredBlock> blocks_;  // by generation; gone ones have no slot
-  std::vector<std::uint32_t> tokens_at_;
-  std::vector<Token> tokens_;
-  std::uint32_t oldest_ = 0;  // none before has a slot
+  std::vector<StoredBlock> blocks_;  // gone ones have no slot
+  std::vector<Token> tokens_;        // in the same order
+  std::vector<std::uint32_t> by_generation_;
+  std::size_t oldest_ = 0;  // in by_generation_; none before has a slot
   std::uint32_t left_ = 0;
   absl::flat_hash_map<PrefixHash, std::uint32_t, DigestHash> by_digest_;
 };

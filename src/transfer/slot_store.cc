@@ -283,6 +283,10 @@ Status SlotStore::Recover(StoredBlocks& stored, const UseSums& use_sums) {
   const auto per_read =
       static_cast<std::uint32_t>(std::max<std::uint64_t>(1, kReadBytes / header_bytes));
   std::vector<RangeReader::Range> ranges;
+  stored.blocks.reserve(layout_.slots);  // touched as far as it is used
+  if (layout_.stores_tokens) {
+    stored.tokens.reserve(std::size_t{layout_.slots} * layout_.block_tokens);
+  }
   for (std::uint32_t slot = 0; slot < layout_.slots; slot += per_read) {
     const std::uint32_t count = std::min(per_read, layout_.slots - slot);
     ranges.push_back({layout_.HeaderOffset(slot), std::uint64_t{count} * header_bytes, slot});
@@ -315,7 +319,6 @@ Status SlotStore::Recover(StoredBlocks& stored, const UseSums& use_sums) {
       use_sums(slot, header);
     }
   });
-  Supersede(stored);
   report.recovered = static_cast<std::uint32_t>(stored.blocks.size());
   return absl::OkStatus();
 }
@@ -341,22 +344,6 @@ void KeepOnly(StoredBlocks& stored, const std::vector<bool>& keep, std::size_t b
 }
 
 }  // namespace
-
-// Of several slots with one block the latest counts.
-void SlotStore::Supersede(StoredBlocks& stored) {
-  absl::flat_hash_map<PrefixHash, std::size_t, DigestHash> latest;
-  latest.reserve(stored.blocks.size());
-  std::vector<bool> keep(stored.blocks.size(), true);
-  for (std::size_t i = 0; i < stored.blocks.size(); ++i) {
-    const auto [at, first] = latest.try_emplace(stored.blocks[i].digest, i);
-    if (first) continue;
-    ++stored.report.superseded;
-    const bool later = stored.blocks[i].generation > stored.blocks[at->second].generation;
-    keep[later ? at->second : i] = false;
-    if (later) at->second = i;
-  }
-  if (latest.size() != stored.blocks.size()) KeepOnly(stored, keep, layout_.block_tokens);
-}
 
 void SlotStore::Verify(StoredBlocks& stored, const SumOf& sum_of) {
   std::uint64_t largest = 0;

@@ -85,7 +85,6 @@ class SlotStore {
   Status EraseDropped() TIDEPOOL_REQUIRES(mutex_);
   std::span<std::byte> NewHeader(std::uint32_t slot) TIDEPOOL_REQUIRES(mutex_);
   bool WriteGathered() TIDEPOOL_REQUIRES(mutex_);
-  void Supersede(StoredBlocks& stored);
   [[nodiscard]] std::uint64_t Generation(std::uint64_t order) const noexcept {
     return first_generation_ + order;
   }

@@ -61,6 +61,7 @@ struct RecoveryReport {
   std::uint32_t corrupt = 0;     ///< payload does not match (only when payloads are verified)
 };
 
+/// The same block may be there more than once: that of the latest generation counts.
 struct StoredBlocks {
   std::vector<StoredBlock> blocks;
   std::vector<Token> tokens;  ///< block_tokens for each block, or empty: digests only
