@@ -308,7 +308,8 @@ SlotFilePage EncodeState(const SlotFileState& state) {
 }
 
 StatusOr<SlotFileState> ParseState(std::span<const std::byte> page) {
-  if (!HasMagic(page, kStateMagic)) return absl::NotFoundError("no state page");
+  if (AllZero(page)) return absl::NotFoundError("state page: never written");
+  if (!HasMagic(page, kStateMagic)) return absl::DataLossError("state page: no magic");
   if (Status status = CheckPage(page, "state page"); !status.ok()) return status;
   SlotFileState state;
   state.sequence = Get<std::uint64_t>(page, kSequenceAt);
@@ -328,7 +329,7 @@ StatusOr<SlotFileState> ParseState(std::span<const std::byte> page) {
 }
 
 StatusOr<SlotFileState> ParseStatePages(std::span<const std::byte> pages) {
-  StatusOr<SlotFileState> holds = absl::NotFoundError("no state page");
+  StatusOr<SlotFileState> holds = absl::NotFoundError("state pages: never written");
   for (std::uint64_t at = 0; at < 2 * kSlotFilePageBytes; at += kSlotFilePageBytes) {
     const auto page = pages.subspan(std::min<std::size_t>(at, pages.size()));
     StatusOr<SlotFileState> state = ParseState(page);

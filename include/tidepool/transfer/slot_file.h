@@ -98,9 +98,10 @@ struct SlotFileState {
 }
 /// REQUIRES: at most kMaxDropped entries.
 TIDEPOOL_EXPORT SlotFilePage EncodeState(const SlotFileState& state);
+/// kNotFound: never written (zeros); kDataLoss: damaged.
 TIDEPOOL_EXPORT StatusOr<SlotFileState> ParseState(std::span<const std::byte> page);
 /// Of both state pages, as they lie in the file, the one that holds. A page in the other's place
-/// does not count. kNotFound: neither has the magic; kDataLoss: neither is sound.
+/// does not count. kNotFound: neither was written; kDataLoss: neither is sound.
 TIDEPOOL_EXPORT StatusOr<SlotFileState> ParseStatePages(std::span<const std::byte> pages);
 
 /// One slot's header, as it lies in the file. Views point into those bytes.
