@@ -119,8 +119,11 @@ Status CheckPage(std::span<const std::byte> page, std::string_view what) {
   return absl::OkStatus();
 }
 
+// Each byte is the one before it, and the first is zero.
 bool AllZero(std::span<const std::byte> bytes) {
-  return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
+  if (bytes.empty()) return true;
+  return bytes[0] == std::byte{0} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 // Bytes 8 to 63 of a superblock.
@@ -140,7 +143,7 @@ void PutLayoutFields(std::span<std::byte> page, const SlotFileLayout& layout) {
 // What the format does not use is zero, so that a page has one meaning and a meaning has one page.
 Status CheckCanonical(std::span<const std::byte> page, const SlotFilePage& encoded,
                       std::string_view what) {
-  if (std::ranges::equal(page.first(kSlotFilePageBytes), encoded)) return absl::OkStatus();
+  if (std::memcmp(page.data(), encoded.data(), encoded.size()) == 0) return absl::OkStatus();
   return absl::DataLossError(StrCat(what, ": unused bytes are not zero"));
 }
 
@@ -171,11 +174,9 @@ std::uint64_t SlotFileLayout::payloads_offset() const noexcept {
 std::uint64_t SlotFileLayout::fingerprint() const noexcept {
   std::array<std::byte, kPageSumAt> bytes;
   PutLayoutFields(bytes, *this);
-  std::memcpy(bytes.data() + kIdentityAt, identity.data(), identity.size());
-  const std::size_t ends_at = kIdentityAt + identity.size();
-  const std::size_t ends_bytes = segment_ends.size() * sizeof(std::uint64_t);
-  std::memcpy(bytes.data() + ends_at, segment_ends.data(), ends_bytes);
-  return SegmentSum(std::span(bytes).subspan(kVersionAt, ends_at + ends_bytes - kVersionAt));
+  auto end = std::ranges::copy(std::as_bytes(std::span(identity)), bytes.begin() + kIdentityAt).out;
+  end = std::ranges::copy(std::as_bytes(std::span(segment_ends)), end).out;
+  return SegmentSum({bytes.begin() + kVersionAt, end});
 }
 
 Status CheckLayout(const SlotFileLayout& layout) {
@@ -271,7 +272,8 @@ StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::byte> page) {
   }
   SlotFileLayout layout;
   layout.identity.resize(identity_bytes);
-  std::memcpy(layout.identity.data(), page.data() + kIdentityAt, identity_bytes);
+  std::ranges::copy(page.subspan(kIdentityAt, identity_bytes),
+                    std::as_writable_bytes(std::span(layout.identity)).begin());
   layout.slots = Get<std::uint32_t>(page, kSlotsAt);
   layout.layers = Get<std::uint32_t>(page, kLayersAt);
   layout.block_tokens = Get<std::uint32_t>(page, kBlockTokensAt);
@@ -280,8 +282,8 @@ StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::byte> page) {
   layout.digest_check = Get<std::uint64_t>(page, kDigestCheckAt);
   layout.stores_tokens = flags == kStoresTokens;
   layout.segment_ends.resize(segments);
-  std::memcpy(layout.segment_ends.data(), page.data() + kSegmentEndsAt,
-              segments * sizeof(std::uint64_t));
+  std::ranges::copy(page.subspan(kSegmentEndsAt, segments * sizeof(std::uint64_t)),
+                    std::as_writable_bytes(std::span(layout.segment_ends)).begin());
   if (Status status = CheckLayout(layout); !status.ok()) {
     return absl::DataLossError(StrCat("superblock: ", std::string(status.message())));
   }
@@ -385,10 +387,8 @@ void EncodeSlotHeader(const SlotHeader& header, const SlotFileLayout& layout,
   Put(bytes, kSumCountAt, layout.segments());
   Put(bytes, kPayloadBytesAt, layout.slot_bytes);
   Put(bytes, kFingerprintAt, layout.fingerprint());
-  std::memcpy(bytes.data() + kSumsAt, header.sums.data(), header.sums.size());
-  if (!tokens.empty()) {
-    std::memcpy(bytes.data() + kSumsAt + header.sums.size(), tokens.data(), tokens.size_bytes());
-  }
+  const auto end = std::ranges::copy(header.sums, bytes.subspan(kSumsAt).begin()).out;
+  std::ranges::copy(std::as_bytes(tokens), end);
   const std::size_t sum_at = bytes.size() - sizeof(std::uint64_t);
   Put(bytes, sum_at, SegmentSum(bytes.first(sum_at)));
 }
