@@ -152,9 +152,10 @@ TEST_F(InspectTest, StatsCountsStatesAndNamespaces) {
         "10 of 600 bytes, stride 4096, from 16384; 3 layers, 3 segments",
         "192 bytes each, from 12288; blocks of 4 tokens, which are stored",
         "sequence 4, epoch 1, least generation 10, 1 namespaces dropped",
-        "state page 0 sequence 4\n", "state page 1 sequence 3\n", "current      2 slots",
-        "superseded   1 slots", "earlier epoch1 slots", "torn         1 slots",
-        "empty        1 slots", "1200 bytes in current slots",
+        "state page 0 sequence 4\n", "state page 1 sequence 3\n",
+        "by state     current 2, superseded 1, earlier epoch 1, cleared 1, dropped 1, foreign 1, "
+        "misplaced 1, torn 1, empty 1\n",
+        "1200 bytes in current slots",
         "0000000000000000000000000000000a: 1 blocks, 600 bytes, generations 20 to 20, deepest "
         "position 0\n",
         "0000000000000000000000000000000b: 1 blocks, 600 bytes, generations 25 to 25, deepest "
@@ -174,7 +175,7 @@ TEST_F(InspectTest, StatsWritesJson) {
         "\"state_pages\": [\"sequence 4\", \"sequence 3\"]",
         "\"slots\": {\"current\": 2, \"superseded\": 1, \"earlier epoch\": 1, \"cleared\": 1, "
         "\"dropped\": 1, \"no state\": 0, \"foreign\": 1, \"misplaced\": 1, \"torn\": 1, "
-        "\"empty\": 1, \"beyond end\": 0}, \"current_bytes\": 1200",
+        "\"empty\": 1, \"beyond the end\": 0}, \"current_bytes\": 1200",
         "{\"root\": \"0000000000000000000000000000000b\", \"blocks\": 1, \"bytes\": 600, "}) {
     EXPECT_THAT(run.output, HasSubstr(part));
   }
@@ -240,7 +241,7 @@ TEST_F(InspectTest, TruncatedFilesAreReadAsFarAsTheyGo) {
                                 HasSubstr("the file ends 3596 bytes early")));
   run = Run("stats", 12'288 + 192);
   EXPECT_EQ(run.status, 0) << run.output;
-  EXPECT_THAT(run.output, HasSubstr("beyond end   1 slots"));
+  EXPECT_THAT(run.output, HasSubstr("by state     current 1, beyond the end 1\n"));
   run = Run("stats", 5000);
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, HasSubstr("nothing in the file counts"));

@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include "src/tools/inspect.h"
 #include "src/tools/inspect_census.h"
@@ -97,7 +98,7 @@ void StatsJson(const SlotFileReader& reader, const Census& census, const Inspect
   for (std::size_t i = 0; i < kVerdicts; ++i) {
     json.Member(ToString(static_cast<Verdict>(i)), census.counts[i]);
   }
-  json.Member("beyond end", reader.layout().slots - reader.readable_slots());
+  json.Member("beyond the end", reader.layout().slots - reader.readable_slots());
   json.Close();
   json.Member("current_bytes", census.count(Verdict::kCurrent) * reader.layout().slot_bytes);
   json.Open('[', "namespaces");
@@ -153,17 +154,24 @@ void StateText(const SlotFileReader& reader) {
   }
 }
 
+// "current 2, torn 1".
+std::string SlotsText(const SlotFileReader& reader, const Census& census) {
+  std::string text;
+  const auto add = [&text](std::string_view name, std::uint64_t count) {
+    if (count == 0) return;
+    if (!text.empty()) text += ", ";
+    text += std::string(name) + " " + std::to_string(count);
+  };
+  for (std::size_t i = 0; i < kVerdicts; ++i)
+    add(ToString(static_cast<Verdict>(i)), census.counts[i]);
+  add("beyond the end", reader.layout().slots - reader.readable_slots());
+  return text;
+}
+
 void StatsText(const SlotFileReader& reader, const Census& census, const InspectOptions& options) {
   LayoutText(reader, options);
   StateText(reader);
-  for (std::size_t i = 0; i < kVerdicts; ++i) {
-    if (census.counts[i] == 0) continue;
-    std::printf("%-13s%" PRIu64 " slots\n", std::string(ToString(static_cast<Verdict>(i))).c_str(),
-                census.counts[i]);
-  }
-  if (const std::uint32_t beyond = reader.layout().slots - reader.readable_slots(); beyond != 0) {
-    std::printf("beyond end   %" PRIu32 " slots\n", beyond);
-  }
+  std::printf("by state     %s\n", SlotsText(reader, census).c_str());
   std::printf("payload      %" PRIu64 " bytes in current slots\n",
               census.count(Verdict::kCurrent) * reader.layout().slot_bytes);
   for (const auto& [root, space] : census.namespaces) {
