@@ -353,8 +353,10 @@ TEST(SlotFile, AStateDecidesWhichHeadersCount) {
   EXPECT_EQ(StandingOf(header, state), HeaderStanding::kCurrent);
   state.dropped.push_back({{1, 2}, 11});
   EXPECT_EQ(StandingOf(header, state), HeaderStanding::kDropped);
-  state.epoch = 4;
-  EXPECT_EQ(StandingOf(header, state), HeaderStanding::kEarlierEpoch);
+  for (const std::uint64_t epoch : {4u, 2u}) {
+    state.epoch = epoch;
+    EXPECT_EQ(StandingOf(header, state), HeaderStanding::kOtherEpoch);
+  }
   state.least_generation = 11;
   EXPECT_EQ(StandingOf(header, state), HeaderStanding::kCleared);
 }

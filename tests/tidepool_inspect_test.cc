@@ -52,7 +52,7 @@ ToolRun Inspect(const std::string& arguments) {
   return run;
 }
 
-// Ten slots, one for each answer: 0 current, 1 superseded by 0, 2 of an earlier epoch, 3 cleared,
+// Ten slots, one for each answer: 0 current, 1 superseded by 0, 2 of another epoch, 3 cleared,
 // 4 of a dropped namespace, 5 torn, 6 misplaced, 7 foreign, 8 empty, 9 current in a second
 // namespace.
 class InspectTest : public ::testing::Test {
@@ -97,12 +97,15 @@ class InspectTest : public ::testing::Test {
   SlotFileImage image_;
 };
 
-// Two slots, both sound.
+// Two slots, both sound and of the state's epoch.
 SlotFileImage SoundImage() {
   std::mt19937_64 random(2);
   SlotFileImage image(SmallLayout(2));
-  image.Write(0, 1, RandomIdentity(random));
-  image.Write(1, 2, RandomIdentity(random));
+  for (const std::uint32_t slot : {0u, 1u}) {
+    BlockIdentity who = RandomIdentity(random);
+    who.epoch = 0;
+    image.Write(slot, slot + 1, who);
+  }
   return image;
 }
 
@@ -111,7 +114,7 @@ TEST_F(InspectTest, ListShowsEachSlotThatIsNotEmpty) {
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("0  current               0          20      1       4  "
                                           "00000000000000000000000000000100"),
-                                HasSubstr("1  superseded "), HasSubstr("2  earlier epoch "),
+                                HasSubstr("1  superseded "), HasSubstr("2  other epoch "),
                                 HasSubstr("3  cleared "), HasSubstr("4  dropped ")));
   EXPECT_THAT(run.output,
               AllOf(HasSubstr("5  torn\n"), HasSubstr("6  misplaced\n"), HasSubstr("7  foreign\n"),
@@ -153,7 +156,7 @@ TEST_F(InspectTest, StatsCountsStatesAndNamespaces) {
         "192 bytes each, from 12288; blocks of 4 tokens, which are stored",
         "sequence 4, epoch 1, least generation 10, 1 namespaces dropped",
         "state page 0 sequence 4\n", "state page 1 sequence 3\n",
-        "by state     current 2, superseded 1, earlier epoch 1, cleared 1, dropped 1, foreign 1, "
+        "by state     current 2, superseded 1, other epoch 1, cleared 1, dropped 1, foreign 1, "
         "misplaced 1, torn 1, empty 1\n",
         "1200 bytes in current slots",
         "0000000000000000000000000000000a: 1 blocks, 600 bytes, generations 20 to 20, deepest "
@@ -173,7 +176,7 @@ TEST_F(InspectTest, StatsWritesJson) {
         "\"state\": {\"sequence\": 4, \"epoch\": 1, \"least_generation\": 10, \"dropped\": "
         "[{\"root\": \"0000000000000000000000000000000d\", \"generation\": 16}]}, "
         "\"state_pages\": [\"sequence 4\", \"sequence 3\"]",
-        "\"slots\": {\"current\": 2, \"superseded\": 1, \"earlier epoch\": 1, \"cleared\": 1, "
+        "\"slots\": {\"current\": 2, \"superseded\": 1, \"other epoch\": 1, \"cleared\": 1, "
         "\"dropped\": 1, \"no state\": 0, \"foreign\": 1, \"misplaced\": 1, \"torn\": 1, "
         "\"empty\": 1, \"beyond the end\": 0}, \"current_bytes\": 1200",
         "{\"root\": \"0000000000000000000000000000000b\", \"blocks\": 1, \"bytes\": 600, "}) {

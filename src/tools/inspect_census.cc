@@ -9,8 +9,8 @@ Verdict OfStanding(HeaderStanding standing) {
   switch (standing) {
     case HeaderStanding::kCurrent:
       return Verdict::kCurrent;
-    case HeaderStanding::kEarlierEpoch:
-      return Verdict::kEarlierEpoch;
+    case HeaderStanding::kOtherEpoch:
+      return Verdict::kOtherEpoch;
     case HeaderStanding::kCleared:
       return Verdict::kCleared;
     case HeaderStanding::kDropped:
@@ -23,8 +23,8 @@ Verdict OfStanding(HeaderStanding standing) {
 
 std::string_view ToString(Verdict verdict) {
   constexpr std::array<std::string_view, kVerdicts> kNames = {
-      "current",  "superseded", "earlier epoch", "cleared", "dropped",
-      "no state", "foreign",    "misplaced",     "torn",    "empty"};
+      "current",  "superseded", "other epoch", "cleared", "dropped",
+      "no state", "foreign",    "misplaced",   "torn",    "empty"};
   return kNames[static_cast<std::size_t>(verdict)];
 }
 

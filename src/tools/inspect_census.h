@@ -18,7 +18,7 @@ namespace tidepool::tools {
 enum class Verdict : std::uint8_t {
   kCurrent,
   kSuperseded,
-  kEarlierEpoch,
+  kOtherEpoch,
   kCleared,
   kDropped,
   kStateless,  ///< sound, but no state page is

@@ -433,8 +433,8 @@ std::string_view ToString(HeaderStanding standing) noexcept {
   switch (standing) {
     case HeaderStanding::kCurrent:
       return "current";
-    case HeaderStanding::kEarlierEpoch:
-      return "earlier epoch";
+    case HeaderStanding::kOtherEpoch:
+      return "other epoch";
     case HeaderStanding::kCleared:
       return "cleared";
     case HeaderStanding::kDropped:
@@ -445,7 +445,7 @@ std::string_view ToString(HeaderStanding standing) noexcept {
 
 HeaderStanding StandingOf(const SlotHeader& header, const SlotFileState& state) {
   if (header.generation < state.least_generation) return HeaderStanding::kCleared;
-  if (header.identity.epoch < state.epoch) return HeaderStanding::kEarlierEpoch;
+  if (header.identity.epoch != state.epoch) return HeaderStanding::kOtherEpoch;
   const bool dropped = std::ranges::any_of(state.dropped, [&](const SlotFileState::Dropped& entry) {
     return entry.root == header.identity.root && header.generation < entry.generation;
   });

@@ -82,7 +82,7 @@ TIDEPOOL_EXPORT StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::by
 /// sequence holds.
 struct SlotFileState {
   std::uint64_t sequence = 0;
-  std::uint64_t epoch = 0;             ///< headers of earlier epochs do not count
+  std::uint64_t epoch = 0;             ///< headers of other epochs do not count
   std::uint64_t least_generation = 1;  ///< nor do those written before this
   struct Dropped {
     PrefixHash root;               ///< of a namespace
@@ -135,9 +135,9 @@ TIDEPOOL_EXPORT HeaderState ParseSlotHeader(std::span<const std::byte> bytes,
 /// Whether a sound header counts under a state.
 enum class HeaderStanding : std::uint8_t {
   kCurrent,
-  kEarlierEpoch,  ///< of an epoch before the state's
-  kCleared,       ///< written before least_generation
-  kDropped,       ///< its namespace was dropped after it was written
+  kOtherEpoch,  ///< of an epoch that is not the state's
+  kCleared,     ///< written before least_generation
+  kDropped,     ///< its namespace was dropped after it was written
 };
 TIDEPOOL_EXPORT std::string_view ToString(HeaderStanding standing) noexcept;
 /// COMPLEXITY: O(dropped namespaces).
