@@ -2,6 +2,7 @@
 
 option(BUILD_SHARED_LIBS "Build shared libraries" OFF)
 option(TIDEPOOL_INSTALL "Install the library and its CMake package" ${PROJECT_IS_TOP_LEVEL})
+option(TIDEPOOL_BUILD_TOOLS "Build the tools: tidepool-inspect" ${PROJECT_IS_TOP_LEVEL})
 option(TIDEPOOL_BUILD_TESTS "Build the tests (needs GoogleTest)" OFF)
 option(TIDEPOOL_BUILD_BENCH "Build the benchmarks (needs Google Benchmark)" OFF)
 option(TIDEPOOL_BUILD_EXAMPLES "Build the examples" OFF)

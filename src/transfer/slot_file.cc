@@ -38,7 +38,7 @@ constexpr std::size_t kIdentityAt = 64;
 constexpr std::size_t kSegmentEndsAt = kIdentityAt + kMaxIdentityBytes;
 constexpr std::size_t kPageSumAt = kSlotFilePageBytes - sizeof(std::uint64_t);
 static_assert(kSegmentEndsAt + kMaxFileSegments * sizeof(std::uint64_t) <= kPageSumAt);
-constexpr std::uint32_t kStoresTokens = 1;
+constexpr std::uint64_t kStoresTokens = 1;
 
 // State.
 constexpr std::size_t kSequenceAt = 8;
@@ -62,9 +62,16 @@ constexpr std::size_t kContentAt = 80;
 constexpr std::size_t kTokenCountAt = 96;
 constexpr std::size_t kSumCountAt = 100;
 constexpr std::size_t kPayloadBytesAt = 104;
+constexpr std::size_t kFingerprintAt = 112;
+constexpr std::size_t kHeaderReservedAt = 120;
 constexpr std::size_t kSumsAt = 128;
 constexpr std::size_t kHeaderUnit = 64;
 constexpr std::uint64_t kLargestPayloadUnit = 1u << 20;
+
+// The tokens follow the sums.
+std::size_t TokensAt(const SlotFileLayout& layout) {
+  return kSumsAt + layout.segments() * sizeof(std::uint64_t);
+}
 
 constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -112,6 +119,34 @@ Status CheckPage(std::span<const std::byte> page, std::string_view what) {
   return absl::OkStatus();
 }
 
+// Each byte is the one before it, and the first is zero.
+bool AllZero(std::span<const std::byte> bytes) {
+  if (bytes.empty()) return true;
+  return bytes[0] == std::byte{0} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+// Bytes 8 to 63 of a superblock.
+void PutLayoutFields(std::span<std::byte> page, const SlotFileLayout& layout) {
+  Put(page, kVersionAt, kSlotFileVersion);
+  Put(page, kIdentityBytesAt, static_cast<std::uint32_t>(layout.identity.size()));
+  Put(page, kSlotsAt, layout.slots);
+  Put(page, kLayersAt, layout.layers);
+  Put(page, kBlockTokensAt, layout.block_tokens);
+  Put(page, kSegmentsAt, layout.segments());
+  Put(page, kSlotBytesAt, layout.slot_bytes);
+  Put(page, kSlotStrideAt, layout.slot_stride);
+  Put(page, kDigestCheckAt, layout.digest_check);
+  Put(page, kFlagsAt, std::uint64_t{layout.stores_tokens ? kStoresTokens : 0});
+}
+
+// What the format does not use is zero, so that a page has one meaning and a meaning has one page.
+Status CheckCanonical(std::span<const std::byte> page, const SlotFilePage& encoded,
+                      std::string_view what) {
+  if (std::memcmp(page.data(), encoded.data(), encoded.size()) == 0) return absl::OkStatus();
+  return absl::DataLossError(StrCat(what, ": unused bytes are not zero"));
+}
+
 Status OutOfRange(std::string_view field, std::uint64_t value, std::string_view range) {
   return absl::InvalidArgumentError(StrCat(field, " is ", value, ", not ", range));
 }
@@ -126,8 +161,7 @@ std::uint64_t SegmentSum(std::span<const std::byte> bytes) noexcept {
 
 std::uint32_t SlotFileLayout::header_bytes() const noexcept {
   const std::uint64_t tokens = stores_tokens ? block_tokens : 0;
-  const std::uint64_t bytes =
-      kSumsAt + segments() * sizeof(std::uint64_t) + tokens * sizeof(Token) + sizeof(std::uint64_t);
+  const std::uint64_t bytes = TokensAt(*this) + tokens * sizeof(Token) + sizeof(std::uint64_t);
   return static_cast<std::uint32_t>(RoundUp(bytes, kHeaderUnit));
 }
 
@@ -137,8 +171,17 @@ std::uint64_t SlotFileLayout::payloads_offset() const noexcept {
   return RoundUp(HeaderOffset(slots), unit);
 }
 
+std::uint64_t SlotFileLayout::fingerprint() const noexcept {
+  std::array<std::byte, kPageSumAt> bytes;
+  PutLayoutFields(bytes, *this);
+  auto end = std::ranges::copy(std::as_bytes(std::span(identity)), bytes.begin() + kIdentityAt).out;
+  end = std::ranges::copy(std::as_bytes(std::span(segment_ends)), end).out;
+  return SegmentSum({bytes.begin() + kVersionAt, end});
+}
+
 Status CheckLayout(const SlotFileLayout& layout) {
   constexpr std::uint64_t kMaxSlotBytes = std::uint64_t{1} << 40;
+  constexpr std::uint64_t kMaxPayloadsBytes = std::uint64_t{1} << 62;  // offsets are signed
   if (layout.identity.size() > kMaxIdentityBytes) {
     return OutOfRange("identity", layout.identity.size(), "at most 1024 bytes");
   }
@@ -151,6 +194,9 @@ Status CheckLayout(const SlotFileLayout& layout) {
   if (layout.slot_stride < layout.slot_bytes || layout.slot_stride > 2 * kMaxSlotBytes ||
       layout.slot_stride % kSlotFilePageBytes != 0) {
     return OutOfRange("slot_stride", layout.slot_stride, "whole pages that hold a slot");
+  }
+  if (layout.slot_stride > kMaxPayloadsBytes / layout.slots) {
+    return OutOfRange("slot_stride", layout.slot_stride, "at most 2^62 / slots");
   }
   if (layout.layers == 0 || layout.slot_bytes % layout.layers != 0) {
     return OutOfRange("layers", layout.layers, "a divisor of slot_bytes");
@@ -197,16 +243,7 @@ Status SameLayout(const SlotFileLayout& found, const SlotFileLayout& wanted) {
 SlotFilePage EncodeSuperblock(const SlotFileLayout& layout) {
   SlotFilePage page{};
   std::ranges::copy(std::as_bytes(std::span(kSuperblockMagic)), page.begin());
-  Put(page, kVersionAt, kSlotFileVersion);
-  Put(page, kIdentityBytesAt, static_cast<std::uint32_t>(layout.identity.size()));
-  Put(page, kSlotsAt, layout.slots);
-  Put(page, kLayersAt, layout.layers);
-  Put(page, kBlockTokensAt, layout.block_tokens);
-  Put(page, kSegmentsAt, layout.segments());
-  Put(page, kSlotBytesAt, layout.slot_bytes);
-  Put(page, kSlotStrideAt, layout.slot_stride);
-  Put(page, kDigestCheckAt, layout.digest_check);
-  Put(page, kFlagsAt, layout.stores_tokens ? kStoresTokens : 0u);
+  PutLayoutFields(page, layout);
   std::ranges::copy(std::as_bytes(std::span(layout.identity)),
                     page.begin() + static_cast<std::ptrdiff_t>(kIdentityAt));
   std::ranges::copy(std::as_bytes(std::span(layout.segment_ends)),
@@ -222,6 +259,11 @@ StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::byte> page) {
     return absl::UnimplementedError(
         StrCat("format version is ", version, "; this library reads ", kSlotFileVersion));
   }
+  const auto flags = Get<std::uint64_t>(page, kFlagsAt);
+  if ((flags & ~kStoresTokens) != 0) {
+    return absl::UnimplementedError(
+        StrCat("format flags are ", flags, ", of which this library ", "knows ", kStoresTokens));
+  }
   const auto identity_bytes = Get<std::uint32_t>(page, kIdentityBytesAt);
   const auto segments = Get<std::uint32_t>(page, kSegmentsAt);
   if (identity_bytes > kMaxIdentityBytes || segments > kMaxFileSegments) {
@@ -230,20 +272,23 @@ StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::byte> page) {
   }
   SlotFileLayout layout;
   layout.identity.resize(identity_bytes);
-  std::memcpy(layout.identity.data(), page.data() + kIdentityAt, identity_bytes);
+  std::ranges::copy(page.subspan(kIdentityAt, identity_bytes),
+                    std::as_writable_bytes(std::span(layout.identity)).begin());
   layout.slots = Get<std::uint32_t>(page, kSlotsAt);
   layout.layers = Get<std::uint32_t>(page, kLayersAt);
   layout.block_tokens = Get<std::uint32_t>(page, kBlockTokensAt);
   layout.slot_bytes = Get<std::uint64_t>(page, kSlotBytesAt);
   layout.slot_stride = Get<std::uint64_t>(page, kSlotStrideAt);
   layout.digest_check = Get<std::uint64_t>(page, kDigestCheckAt);
-  layout.stores_tokens = (Get<std::uint32_t>(page, kFlagsAt) & kStoresTokens) != 0;
+  layout.stores_tokens = flags == kStoresTokens;
   layout.segment_ends.resize(segments);
-  std::memcpy(layout.segment_ends.data(), page.data() + kSegmentEndsAt,
-              segments * sizeof(std::uint64_t));
+  std::ranges::copy(page.subspan(kSegmentEndsAt, segments * sizeof(std::uint64_t)),
+                    std::as_writable_bytes(std::span(layout.segment_ends)).begin());
   if (Status status = CheckLayout(layout); !status.ok()) {
     return absl::DataLossError(StrCat("superblock: ", std::string(status.message())));
   }
+  Status status = CheckCanonical(page, EncodeSuperblock(layout), "superblock");
+  if (!status.ok()) return status;
   return layout;
 }
 
@@ -265,7 +310,8 @@ SlotFilePage EncodeState(const SlotFileState& state) {
 }
 
 StatusOr<SlotFileState> ParseState(std::span<const std::byte> page) {
-  if (!HasMagic(page, kStateMagic)) return absl::NotFoundError("no state page");
+  if (AllZero(page)) return absl::NotFoundError("state page: never written");
+  if (!HasMagic(page, kStateMagic)) return absl::DataLossError("state page: no magic");
   if (Status status = CheckPage(page, "state page"); !status.ok()) return status;
   SlotFileState state;
   state.sequence = Get<std::uint64_t>(page, kSequenceAt);
@@ -279,7 +325,24 @@ StatusOr<SlotFileState> ParseState(std::span<const std::byte> page) {
     state.dropped.push_back({GetHash(page, kDroppedAt + i * kDroppedBytes),
                              Get<std::uint64_t>(page, kDroppedAt + i * kDroppedBytes + 16)});
   }
+  Status status = CheckCanonical(page, EncodeState(state), "state page");
+  if (!status.ok()) return status;
   return state;
+}
+
+StatusOr<SlotFileState> ParseStatePages(std::span<const std::byte> pages) {
+  StatusOr<SlotFileState> holds = absl::NotFoundError("state pages: never written");
+  for (std::uint64_t at = 0; at < 2 * kSlotFilePageBytes; at += kSlotFilePageBytes) {
+    const auto page = pages.subspan(std::min<std::size_t>(at, pages.size()));
+    StatusOr<SlotFileState> state = ParseState(page);
+    if (state.ok() && StatePageOffset(state->sequence) != kSlotFilePageBytes + at) {
+      state = absl::DataLossError("state page: in the place of the other");
+    }
+    const bool found = !absl::IsNotFound(state.status());
+    const bool newer = state.ok() && (!holds.ok() || state->sequence > holds->sequence);
+    if (newer || (absl::IsNotFound(holds.status()) && found)) holds = std::move(state);
+  }
+  return holds;
 }
 
 // --- Slot headers. ---
@@ -323,10 +386,9 @@ void EncodeSlotHeader(const SlotHeader& header, const SlotFileLayout& layout,
   Put(bytes, kTokenCountAt, static_cast<std::uint32_t>(tokens.size()));
   Put(bytes, kSumCountAt, layout.segments());
   Put(bytes, kPayloadBytesAt, layout.slot_bytes);
-  std::memcpy(bytes.data() + kSumsAt, header.sums.data(), header.sums.size());
-  if (!tokens.empty()) {
-    std::memcpy(bytes.data() + kSumsAt + header.sums.size(), tokens.data(), tokens.size_bytes());
-  }
+  Put(bytes, kFingerprintAt, layout.fingerprint());
+  const auto end = std::ranges::copy(header.sums, bytes.subspan(kSumsAt).begin()).out;
+  std::ranges::copy(std::as_bytes(tokens), end);
   const std::size_t sum_at = bytes.size() - sizeof(std::uint64_t);
   Put(bytes, sum_at, SegmentSum(bytes.first(sum_at)));
 }
@@ -336,8 +398,7 @@ HeaderState ParseSlotHeader(std::span<const std::byte> bytes, const SlotFileLayo
   if (bytes.size() < layout.header_bytes()) return HeaderState::kTorn;
   bytes = bytes.first(layout.header_bytes());
   if (!HasMagic(bytes, kHeaderMagic)) {
-    const bool empty = std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{0}; });
-    return empty ? HeaderState::kEmpty : HeaderState::kTorn;
+    return AllZero(bytes) ? HeaderState::kEmpty : HeaderState::kTorn;
   }
   const std::size_t sum_at = bytes.size() - sizeof(std::uint64_t);
   if (Get<std::uint64_t>(bytes, sum_at) != SegmentSum(bytes.first(sum_at))) {
@@ -347,7 +408,10 @@ HeaderState ParseSlotHeader(std::span<const std::byte> bytes, const SlotFileLayo
   if (Get<std::uint32_t>(bytes, kHeaderVersionAt) != kSlotFileVersion ||
       Get<std::uint32_t>(bytes, kTokenCountAt) != tokens ||
       Get<std::uint32_t>(bytes, kSumCountAt) != layout.segments() ||
-      Get<std::uint64_t>(bytes, kPayloadBytesAt) != layout.slot_bytes) {
+      Get<std::uint64_t>(bytes, kPayloadBytesAt) != layout.slot_bytes ||
+      Get<std::uint64_t>(bytes, kFingerprintAt) != layout.fingerprint() ||
+      !AllZero(bytes.subspan(kHeaderReservedAt, kSumsAt - kHeaderReservedAt)) ||
+      !AllZero(bytes.first(sum_at).subspan(TokensAt(layout) + tokens * sizeof(Token)))) {
     return HeaderState::kForeign;
   }
   if (Get<std::uint32_t>(bytes, kSlotAt) != slot) return HeaderState::kMisplaced;
@@ -360,10 +424,32 @@ HeaderState ParseSlotHeader(std::span<const std::byte> bytes, const SlotFileLayo
   who.parent = GetHash(bytes, kParentAt);
   who.digest = GetHash(bytes, kDigestAt);
   who.content = GetHash(bytes, kContentAt);
-  header.sums = bytes.subspan(kSumsAt, layout.segments() * sizeof(std::uint64_t));
-  const std::byte* const at = header.sums.data() + header.sums.size();
-  who.tokens = {reinterpret_cast<const Token*>(at), tokens};
+  header.sums = bytes.subspan(kSumsAt, TokensAt(layout) - kSumsAt);
+  who.tokens = {reinterpret_cast<const Token*>(bytes.data() + TokensAt(layout)), tokens};
   return HeaderState::kSound;
+}
+
+std::string_view ToString(HeaderStanding standing) noexcept {
+  switch (standing) {
+    case HeaderStanding::kCurrent:
+      return "current";
+    case HeaderStanding::kOtherEpoch:
+      return "other epoch";
+    case HeaderStanding::kCleared:
+      return "cleared";
+    case HeaderStanding::kDropped:
+      return "dropped";
+  }
+  return "unknown header standing";
+}
+
+HeaderStanding StandingOf(const SlotHeader& header, const SlotFileState& state) {
+  if (header.generation < state.least_generation) return HeaderStanding::kCleared;
+  if (header.identity.epoch != state.epoch) return HeaderStanding::kOtherEpoch;
+  const bool dropped = std::ranges::any_of(state.dropped, [&](const SlotFileState::Dropped& entry) {
+    return entry.root == header.identity.root && header.generation < entry.generation;
+  });
+  return dropped ? HeaderStanding::kDropped : HeaderStanding::kCurrent;
 }
 
 }  // namespace tidepool

@@ -49,6 +49,10 @@ elseif(CASE STREQUAL "find_package")
   run(${build})
   run(${binary_dir}/stranger)
 
+elseif(CASE STREQUAL "tools")
+  # On a file of the fuzzer's corpus; finds its libraries without help.
+  run(${PREFIX}/bin/tidepool-inspect stats ${SOURCE_DIR}/tests/fuzz/corpus/slot_file/sound)
+
 elseif(CASE STREQUAL "build_tree")
   run(${configure} -S ${strangers}/stranger -Dtidepool_DIR=${BUILD_DIR})
   run(${build})

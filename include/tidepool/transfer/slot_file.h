@@ -33,7 +33,7 @@ inline constexpr std::uint32_t kMaxStoredTokens = 1u << 16;  ///< of one block
 using SlotFilePage = std::array<std::byte, kSlotFilePageBytes>;
 
 /// What all slots of a file have in common: the superblock, page 0.
-struct SlotFileLayout {
+struct TIDEPOOL_EXPORT SlotFileLayout {
   std::string identity;            ///< whose bytes: weights, dtype, shard; at most 1,024 bytes
   std::uint64_t digest_check = 0;  ///< equal for equal digest seeds
   std::uint32_t slots = 0;         ///< 1 to kMaxFileSlots
@@ -62,6 +62,9 @@ struct SlotFileLayout {
     return payloads_offset() + std::uint64_t{slot} * slot_stride;
   }
   [[nodiscard]] std::uint64_t file_bytes() const noexcept { return PayloadOffset(slots); }
+  /// Hash of all fields. Each header has it, so that none counts that another file left behind on
+  /// the same device. REQUIRES: CheckLayout.
+  [[nodiscard]] std::uint64_t fingerprint() const noexcept;
   friend bool operator==(const SlotFileLayout&, const SlotFileLayout&) = default;
 };
 
@@ -71,15 +74,15 @@ TIDEPOOL_EXPORT Status CheckLayout(const SlotFileLayout& layout);
 TIDEPOOL_EXPORT Status SameLayout(const SlotFileLayout& found, const SlotFileLayout& wanted);
 /// REQUIRES: CheckLayout.
 TIDEPOOL_EXPORT SlotFilePage EncodeSuperblock(const SlotFileLayout& layout);
-/// kNotFound: no superblock here (the magic differs); kUnimplemented: another version;
-/// kDataLoss: damaged.
+/// kNotFound: no superblock here (the magic differs); kUnimplemented: another version, or flags
+/// that it does not have; kDataLoss: damaged.
 TIDEPOOL_EXPORT StatusOr<SlotFileLayout> ParseSuperblock(std::span<const std::byte> page);
 
 /// Which headers count although they are sound. Two pages take turns; the sound one of the higher
 /// sequence holds.
 struct SlotFileState {
   std::uint64_t sequence = 0;
-  std::uint64_t epoch = 0;             ///< headers of earlier epochs do not count
+  std::uint64_t epoch = 0;             ///< headers of other epochs do not count
   std::uint64_t least_generation = 1;  ///< nor do those written before this
   struct Dropped {
     PrefixHash root;               ///< of a namespace
@@ -95,10 +98,14 @@ struct SlotFileState {
 }
 /// REQUIRES: at most kMaxDropped entries.
 TIDEPOOL_EXPORT SlotFilePage EncodeState(const SlotFileState& state);
+/// kNotFound: never written (zeros); kDataLoss: damaged.
 TIDEPOOL_EXPORT StatusOr<SlotFileState> ParseState(std::span<const std::byte> page);
+/// Of both state pages, as they lie in the file, the one that holds. A page in the other's place
+/// does not count. kNotFound: neither was written; kDataLoss: neither is sound.
+TIDEPOOL_EXPORT StatusOr<SlotFileState> ParseStatePages(std::span<const std::byte> pages);
 
 /// One slot's header, as it lies in the file. Views point into those bytes.
-struct SlotHeader {
+struct TIDEPOOL_EXPORT SlotHeader {
   std::uint32_t slot = 0;
   std::uint64_t generation = 0;  ///< of the write: grows over the life of the file
   BlockIdentity identity;
@@ -125,6 +132,17 @@ TIDEPOOL_EXPORT void EncodeSlotHeader(const SlotHeader& header, const SlotFileLa
 TIDEPOOL_EXPORT HeaderState ParseSlotHeader(std::span<const std::byte> bytes,
                                             const SlotFileLayout& layout, std::uint32_t slot,
                                             SlotHeader& header);
+/// Whether a sound header counts under a state.
+enum class HeaderStanding : std::uint8_t {
+  kCurrent,
+  kOtherEpoch,  ///< of an epoch that is not the state's
+  kCleared,     ///< written before least_generation
+  kDropped,     ///< its namespace was dropped after it was written
+};
+TIDEPOOL_EXPORT std::string_view ToString(HeaderStanding standing) noexcept;
+/// COMPLEXITY: O(dropped namespaces).
+TIDEPOOL_EXPORT HeaderStanding StandingOf(const SlotHeader& header, const SlotFileState& state);
+
 /// XXH3-64, the sum of a segment.
 TIDEPOOL_EXPORT std::uint64_t SegmentSum(std::span<const std::byte> bytes) noexcept;
 
