@@ -217,6 +217,34 @@ TEST(KeptFileTest, ADropThatCannotBeWrittenSaysSo) {
   EXPECT_EQ(world.manager().epoch(), 2u);
 }
 
+TEST(KeptFileTest, AClearThatFailedIsWrittenWhenItIsRepeated) {
+  KeptWorld world;
+  ExpectOpens(world);
+  world.Store(KeptWorld::Text(1, 8));
+  world.file()->FailNow(EIO);
+  EXPECT_FALSE(world.manager().Clear().ok());
+  world.file()->FailNow(0);
+  EXPECT_TRUE(world.manager().Clear().ok());
+  ExpectOpens(world);
+  EXPECT_EQ(world.Found(KeptWorld::Text(1, 8)), 0u);
+}
+
+// Damage to either state page brings nothing back.
+TEST(KeptFileTest, EitherStatePageIsEnough) {
+  for (const std::uint64_t page : {1u, 2u}) {
+    KeptWorld world;
+    ExpectOpens(world);
+    world.Store(KeptWorld::Text(1, 8));
+    EXPECT_TRUE(world.manager().Clear().ok());
+    world.Store(KeptWorld::Text(2, 4));
+    world.Close();
+    world.disk().bytes()[page * kSlotFilePageBytes + 20] ^= std::byte{1};
+    ExpectOpens(world);
+    EXPECT_EQ(world.Found(KeptWorld::Text(1, 8)), 0u) << "page " << page;
+    EXPECT_EQ(world.Found(KeptWorld::Text(2, 5)), 4u) << "page " << page;
+  }
+}
+
 // Digests only: the file holds no prompt, and blocks are found by their keyed digests.
 TEST(KeptFileTest, WithoutTokensTheFileHasNoneAndBlocksAreFound) {
   KeptWorld world({.store = {.keep = true, .tokens = false}});

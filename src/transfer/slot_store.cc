@@ -1,6 +1,7 @@
 #include "src/transfer/slot_store.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -206,44 +207,48 @@ Status SlotStore::Create(std::uint64_t file_bytes) {
 }
 
 Status SlotStore::ReadState() {
-  MutexLock lock(mutex_);
-  bool any = false;
-  for (const std::uint64_t turn : {0u, 1u}) {
-    SlotFilePage page{};
-    const std::int64_t rc = io_->ReadNow(page, StatePageOffset(turn));
-    if (rc < 0) return Problem("read the state", rc);
-    StatusOr<SlotFileState> state = ParseState(page);
-    if (!state.ok() || (any && state->sequence < state_.sequence)) continue;
-    state_ = *std::move(state);
-    any = true;
+  std::array<std::byte, 2 * kSlotFilePageBytes> pages{};
+  const std::int64_t rc = io_->ReadNow(pages, kSlotFilePageBytes);
+  if (rc < 0) return Problem("read the state", rc);
+  StatusOr<SlotFileState> state = ParseStatePages(pages);
+  if (!state.ok()) {
+    return absl::DataLossError(
+        StrCat("what was dropped is not known: ", std::string(state.status().message())));
   }
-  if (any) return absl::OkStatus();
-  return absl::DataLossError("both state pages are damaged: what was dropped is not known");
+  MutexLock lock(mutex_);
+  state_ = *std::move(state);
+  return absl::OkStatus();
 }
 
+// To both pages, one after the other, so that damage to either brings nothing back.
 Status SlotStore::WriteState() {
+  state_written_ = false;
+  for (int page = 0; page < 2; ++page) {
+    if (Status status = WriteStatePage(); !status.ok()) return status;
+  }
+  state_written_ = true;
+  return absl::OkStatus();
+}
+
+// One that fails is tried again in the same place: the other page may be the only sound one.
+Status SlotStore::WriteStatePage() {
   ++state_.sequence;
   const SlotFilePage page = EncodeState(state_);
+  Status status;
   const std::int64_t rc = io_->WriteNow(page, StatePageOffset(state_.sequence));
-  if (rc != static_cast<std::int64_t>(page.size())) return Problem("write the state", rc);
+  if (rc != static_cast<std::int64_t>(page.size())) {
+    status = Problem("write the state", rc);
+  } else if (const int synced = io_->SyncNow(); synced != 0) {
+    status = Problem("sync the state", synced);
+  }
   ++counters_->syncs;
-  const int synced = io_->SyncNow();
-  return synced == 0 ? absl::OkStatus() : Problem("sync the state", synced);
+  if (!status.ok()) --state_.sequence;
+  return status;
 }
 
 // --- What is in it. ---
 
 namespace {
-
-// Whether a sound header says something that still holds.
-bool Counts(const SlotHeader& header, const SlotFileState& state) {
-  if (header.identity.epoch != state.epoch || header.generation < state.least_generation) {
-    return false;
-  }
-  return std::ranges::none_of(state.dropped, [&](const SlotFileState::Dropped& dropped) {
-    return dropped.root == header.identity.root && header.generation < dropped.generation;
-  });
-}
 
 void CountIn(RecoveryReport& report, HeaderState state) {
   switch (state) {
@@ -303,7 +308,7 @@ Status SlotStore::Recover(StoredBlocks& stored, const UseSums& use_sums) {
       CountIn(report, found);
       if (found != HeaderState::kSound) continue;
       first_generation_ = std::max(first_generation_, header.generation + 1);
-      if (!Counts(header, state)) {
+      if (StandingOf(header, state) != HeaderStanding::kCurrent) {
         ++report.stale;
         continue;
       }
@@ -398,7 +403,7 @@ void SlotStore::Add(const CopyRequest& request, std::span<const std::uint64_t> s
   MutexLock lock(mutex_);
   const auto revoked = revoked_.find(header.identity.root);
   const bool late = revoked != revoked_.end() && header.generation < revoked->second;
-  if (late || !Counts(header, state_)) return;
+  if (late || StandingOf(header, state_) != HeaderStanding::kCurrent) return;
   EncodeSlotHeader(header, layout_, NewHeader(slot));
 }
 
@@ -467,7 +472,7 @@ Status SlotStore::Invalidate(const Invalidation& what) {
     state_.dropped.push_back({root, generation});
     revoked_[root] = generation;
   }
-  if (state_ == before) return absl::OkStatus();
+  if (state_ == before && state_written_) return absl::OkStatus();
   if (state_.dropped.size() > SlotFileState::kMaxDropped) {
     if (Status status = EraseDropped(); !status.ok()) return status;
   }

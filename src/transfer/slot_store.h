@@ -82,6 +82,7 @@ class SlotStore {
   Status Create(std::uint64_t file_bytes);
   Status ReadState();
   Status WriteState() TIDEPOOL_REQUIRES(mutex_);
+  Status WriteStatePage() TIDEPOOL_REQUIRES(mutex_);
   Status EraseDropped() TIDEPOOL_REQUIRES(mutex_);
   std::span<std::byte> NewHeader(std::uint32_t slot) TIDEPOOL_REQUIRES(mutex_);
   bool WriteGathered() TIDEPOOL_REQUIRES(mutex_);
@@ -101,6 +102,7 @@ class SlotStore {
 
   mutable Mutex mutex_;
   SlotFileState state_ TIDEPOOL_GUARDED_BY(mutex_);
+  bool state_written_ TIDEPOOL_GUARDED_BY(mutex_) = true;
   std::vector<std::byte> headers_ TIDEPOOL_GUARDED_BY(mutex_);
   std::vector<Gathered> gathered_ TIDEPOOL_GUARDED_BY(mutex_);
   std::vector<std::byte> run_ TIDEPOOL_GUARDED_BY(mutex_);  // scratch: neighbours together
