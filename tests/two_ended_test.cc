@@ -111,6 +111,24 @@ TEST(TwoEnded, StepsOfTheSameTimelineNeedNotWait) {
   EXPECT_TRUE(l.s.Stored(kHbmTier, l.text, 0));
 }
 
+// A computed block counts as loading until its step has passed; later steps read it nevertheless.
+TEST(TwoEnded, WhatALaterStepReadsStaysUntilThatHasPassed) {
+  Loading l;
+  EXPECT_EQ(l.Take("A", kBlocks).tokens, kBlocks * kBlockTokens);
+  EXPECT_EQ(l.s.CommitTaken("A", {.timeline = 0, .step = 1}), kOk);
+  EXPECT_EQ(l.s.Allocate("B", Join(l.text, Text(8, 4)), {.session = 2}), kOk);
+  EXPECT_EQ(l.s.ticket("B").Ready(), kOk);  // the steps of one timeline run in order
+  EXPECT_EQ(l.s.Commit("B", kBlocks * kBlockTokens + 4, {.timeline = 0, .step = 2}), kOk);
+  EXPECT_EQ(l.s.Commit("A", kBlocks * kBlockTokens + 4, {.timeline = 0, .step = 3}), kOk);
+  EXPECT_EQ(l.s.Free("A"), kOk);
+  EXPECT_EQ(l.s.Free("B"), kOk);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    EXPECT_GE(l.s.manager().counts().held, kBlocks) << "before step " << step << " has passed";
+    EXPECT_EQ(l.s.CompleteStep(0, step), kOk);
+  }
+  EXPECT_EQ(l.s.manager().counts().held, 0u);
+}
+
 TEST(TwoEnded, NothingIsTakenTwice) {
   Loading l;
   EXPECT_EQ(l.Take("A", 1).tokens, kBlockTokens);
