@@ -129,6 +129,35 @@ TEST(TwoEnded, WhatALaterStepReadsStaysUntilThatHasPassed) {
   EXPECT_EQ(l.s.manager().counts().held, 0u);
 }
 
+// A fork's shared tail comes in first and is copied before it is written on; the other one ends.
+TEST(TwoEnded, ATailThatWasCopiedIsNotWaitedFor) {
+  ScenarioFixture s({.hbm = 12, .dram = 12});
+  const Tokens text = Text(1, 2 * kBlockTokens + 2);
+  EXPECT_EQ(s.Allocate("A", text), kOk);
+  EXPECT_EQ(s.Commit("A", static_cast<std::uint32_t>(text.size())), kOk);
+  EXPECT_EQ(s.Fork("A", "B"), kOk);
+  EXPECT_EQ(s.Preempt("A", PreemptMode::kOffload), kOk);
+  EXPECT_EQ(s.Preempt("B", PreemptMode::kOffload), kOk);
+  EXPECT_EQ(s.Offload(text).accepted, 2u);
+  s.Settle();
+  EXPECT_EQ(s.AllocatePatiently("X", Text(5, 12 * kBlockTokens)), kOk);  // takes all of HBM
+  EXPECT_EQ(s.Free("X"), kOk);
+  EXPECT_EQ(s.Resume("A"), kOk);
+  EXPECT_EQ(s.Resume("B"), kOk);
+  const std::vector<BlockId> full = s.Blocks(text);
+  for (const CopyRequest& copy : s.engine().InFlight()) {
+    if (copy.block != full[0] && copy.block != full[1]) s.engine().Finish(copy.id);
+  }
+  s.Poll();
+  EXPECT_EQ(s.ticket("B").Ready(), kPending);
+  EXPECT_EQ(s.Append("B", {7}), kOk);
+  EXPECT_EQ(s.manager().stats().cow_copies, 1u);
+  EXPECT_EQ(s.Free("A"), kOk);
+  s.Settle();
+  EXPECT_EQ(s.ticket("B").Ready(), kOk);
+  EXPECT_EQ(s.Commit("B", static_cast<std::uint32_t>(text.size()) + 1), kOk);
+}
+
 TEST(TwoEnded, NothingIsTakenTwice) {
   Loading l;
   EXPECT_EQ(l.Take("A", 1).tokens, kBlockTokens);

@@ -43,6 +43,10 @@ void ManagerCore::CopyTail(SequenceData& seq) {
   if (seq.committed > at * block_tokens_) {
     pool_->Transition({&seq.blocks[at], 1}, {.to = Phase::kActive, .cause = Cause::kCommit});
   }
+  if (!seq.loads.empty()) {  // its own has ended, others' may not have; nobody waits for what left
+    std::erase_if(seq.loads, [&](const BlockRef& ref) { return ref.block == old; });
+    seq.load_cursor = 0;
+  }
   ReleaseFenced(seq, {old}, TailAction::kFree);
   SetTable(seq, at);
 }
