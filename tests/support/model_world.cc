@@ -480,13 +480,10 @@ void ModelWorld::SyncTicket(Live& live) {
   VerifyLoaded(live);
 }
 
-// Unless a step that has not run computes some of it: the sequence's own steps read it after that.
+// Of queued work, steps that have not run may still have to write some of it, which the sequence's
+// own steps read after that.
 void ModelWorld::VerifyLoaded(const Live& live) {
-  const ModelSequence& m = live.model;
-  const bool unwritten = std::ranges::any_of(m.slots, [&](std::uint32_t slot) {
-    return computed_.contains({m.timeline, slot});
-  });
-  if (!config_.queued_work || !unwritten) VerifyBlocks(live, 0, m.committed / config_.block_tokens);
+  if (!config_.queued_work) VerifyBlocks(live, 0, live.model.committed / config_.block_tokens);
 }
 
 void ModelWorld::SyncCut(Live& live) {
