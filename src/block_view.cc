@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tidepool/block_pool.h"
 #include "tidepool/eviction_policy.h"
 #include "tidepool/prefix_index.h"
@@ -8,6 +10,13 @@ std::uint32_t BlockView::capacity() const noexcept { return pool_->capacity(); }
 
 bool BlockView::Evictable(BlockId block, TierIndex tier) const noexcept {
   return pool_->Evictable(block, tier);
+}
+
+std::size_t BlockView::EvictableLead(std::span<const BlockId> blocks,
+                                     TierIndex tier) const noexcept {
+  const auto end =
+      std::ranges::find_if_not(blocks, [&](BlockId b) { return pool_->Evictable(b, tier); });
+  return static_cast<std::size_t>(end - blocks.begin());
 }
 
 bool BlockView::Chosen(BlockId block) const noexcept { return pool_->Has(block, word::kChosen); }

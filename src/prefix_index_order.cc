@@ -72,7 +72,8 @@ void PrefixIndex::Impl::AppendUpwards(BlockId block, std::uint32_t count,
     return;
   }
   const std::span<const BlockId> run = Ids(nodes[at.node]).first(at.offset + std::size_t{1});
-  for (std::size_t i = run.size(); i-- > 0 && count != 0; --count) out.push_back(run[i]);
+  const std::span<const BlockId> last = run.last(std::min<std::size_t>(run.size(), count));
+  out.insert(out.end(), last.rbegin(), last.rend());
 }
 
 BlockId PrefixIndex::Impl::ResidentTail(BlockId block, TierIndex tier) const noexcept {

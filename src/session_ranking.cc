@@ -22,13 +22,12 @@ double WorthInQueue(const Member& member) noexcept {
 }  // namespace
 
 void RankedPolicy::Attach(const BlockView& blocks, TierIndex tier, std::uint32_t /*slots*/) {
-  const bool first = at_.size() == 0;
+  const bool first = marks_.size() == 0;
   view_ = blocks;
   tier_ = tier;
   if (!first) return;  // Resize: the ranking stands
   scorer_->Attach(tier);
-  at_ = ZeroedArray<std::uint32_t>(blocks.capacity());
-  named_ = ZeroedArray<std::uint32_t>(blocks.capacity());
+  marks_ = ZeroedArray<Mark>(blocks.capacity());
   if (tier != kHbmTier) owner_ = ZeroedArray<std::uint32_t>(blocks.capacity());
 }
 
@@ -209,7 +208,7 @@ std::uint32_t RankedPolicy::PlaceAt(BlockId block) {
   const std::uint32_t p = places_.Take();
   places_[p].block = block;
   places_[p].serial = ++serial_;
-  at_[block.value()] = p + 1;
+  marks_[block.value()].place = p + 1;
   SetStanding(p, Standing::kRanked);
   Touch(p);
   return p;
@@ -249,13 +248,13 @@ void RankedPolicy::MoveUp(std::uint32_t p) {
     Drop(p);
     return;
   }
-  at_[places_[p].block.value()] = 0;
+  marks_[places_[p].block.value()].place = 0;
   if (const std::uint32_t other = At(parent); other != kNone) {
     Merge(p, other);
     return;
   }
   places_[p].block = parent;
-  at_[parent.value()] = p + 1;
+  marks_[parent.value()].place = p + 1;
   SetStanding(p, Standing::kRanked);
   if (places_[p].count == 0) AttachClaimant(p);
   Touch(p);
@@ -295,7 +294,7 @@ void RankedPolicy::Drop(std::uint32_t p) {
     const bool keep = tier_ != kHbmTier && members_[m].claimant.session.valid();
     keep ? Leave(m) : Forget(m);
   }
-  if (At(places_[p].block) == p) at_[places_[p].block.value()] = 0;
+  if (At(places_[p].block) == p) marks_[places_[p].block.value()].place = 0;
   SetStanding(p, Standing::kFree);
   places_.Give(p);
 }
@@ -426,7 +425,7 @@ void RankedPolicy::OnEvicted(std::span<const BlockId> blocks, EvictReason reason
 }
 
 std::uint64_t RankedPolicy::MemoryBytes() const noexcept {
-  std::uint64_t bytes = at_.bytes() + owner_.bytes() + named_.bytes() + members_.MemoryBytes() +
+  std::uint64_t bytes = marks_.bytes() + owner_.bytes() + members_.MemoryBytes() +
                         places_.MemoryBytes() + edges_.capacity() * sizeof(Edge) +
                         by_session_.capacity() * 17 + scorer_->MemoryBytes();
   for (const auto& heap : heaps_) bytes += heap.capacity() * sizeof(std::uint32_t);

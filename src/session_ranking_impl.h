@@ -4,7 +4,8 @@
 // Words: a member is a claimant in the ranking; a place is a tail with its members.
 //
 // Invariants:
-//   * at_[b] names the one place that stands at block b; a member is listed at one place at most;
+//   * marks_[b] names the one place that stands at block b; a member is listed at one place at
+//   most;
 //   * key of a place = log worth of its best member + log cost of its block; -infinity without a
 //     member, or if all of them run or have ended;
 //   * a place is in the heap of its branch exactly if its standing is kRanked and no query has set
@@ -147,7 +148,9 @@ class RankedPolicy final : public EvictionPolicy {
   }
 
   // --- Places. ---
-  [[nodiscard]] std::uint32_t At(BlockId block) const noexcept { return at_[block.value()] - 1; }
+  [[nodiscard]] std::uint32_t At(BlockId block) const noexcept {
+    return marks_[block.value()].place - 1;
+  }
   std::uint32_t PlaceAt(BlockId block);
   [[nodiscard]] Tail TailOf(const Place& place) const noexcept;
   void Judge(std::uint32_t m, SessionScorer::Outcome outcome);
@@ -184,6 +187,7 @@ class RankedPolicy final : public EvictionPolicy {
   bool Settle(std::uint32_t p, const VictimQuery& query, BlockId& start);
   void Drain(std::uint32_t p, BlockId start, const VictimQuery& query, std::size_t wanted,
              std::vector<BlockId>& victims);
+  [[nodiscard]] std::size_t MayLead(const VictimQuery& query) const noexcept;
   [[nodiscard]] bool May(BlockId block, const VictimQuery& query) const noexcept {
     return view_.Evictable(block, tier_) &&
            (query.filter == nullptr || query.filter->Allows(block));
@@ -199,9 +203,12 @@ class RankedPolicy final : public EvictionPolicy {
   TimePoint now_{};
   SchedulingSignals signals_;  // as last heard; its spans may be gone: see Advance
 
-  ZeroedArray<std::uint32_t> at_;     // by block: place + 1
+  struct Mark {
+    std::uint32_t place = 0;  // that stands at the block, + 1
+    std::uint32_t named = 0;  // the last query that named the block
+  };
+  ZeroedArray<Mark> marks_;           // by block
   ZeroedArray<std::uint32_t> owner_;  // by block, below HBM: last claimant + 1
-  ZeroedArray<std::uint32_t> named_;  // by block: the last query that named it
   std::uint32_t query_ = 0;
   Records<Member> members_;
   Records<Place> places_;

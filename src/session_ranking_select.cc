@@ -150,6 +150,13 @@ bool RankedPolicy::Settle(std::uint32_t p, const VictimQuery& query, BlockId& st
   return false;
 }
 
+// How many of the first blocks in chain_ may leave.
+std::size_t RankedPolicy::MayLead(const VictimQuery& query) const noexcept {
+  if (query.filter == nullptr) return view_.EvictableLead(chain_, tier_);
+  const auto end = std::ranges::find_if_not(chain_, [&](BlockId b) { return May(b, query); });
+  return static_cast<std::size_t>(end - chain_.begin());
+}
+
 void RankedPolicy::Drain(std::uint32_t p, BlockId start, const VictimQuery& query,
                          std::size_t wanted, std::vector<BlockId>& victims) {
   const double key = places_[p].key;
@@ -157,17 +164,20 @@ void RankedPolicy::Drain(std::uint32_t p, BlockId start, const VictimQuery& quer
   while (start.valid()) {
     chain_.clear();
     view_.AppendUpwards(start, static_cast<std::uint32_t>(wanted - victims.size()), chain_);
-    for (const BlockId b : chain_) {
-      const std::uint32_t other = At(b);
-      if (!May(b, query) || named_[b.value()] == query_) return;  // another way led to it
+    const std::size_t may = MayLead(query);
+    for (const BlockId b : std::span(chain_).first(may)) {
+      Mark& mark = marks_[b.value()];
+      const std::uint32_t other = mark.place - 1;
+      if (mark.named == query_) return;  // another way led to it
       if (other != p && other != kNone && b != first) {
         if (places_[other].aside || places_[other].key > key) return;
         SetAside(other);  // weaker: what it stands for leaves with this one
       }
-      named_[b.value()] = query_;
+      mark.named = query_;
       victims.push_back(b);
     }
-    if (victims.size() == wanted || !view_.IsOnlyChild(chain_.back(), tier_)) return;
+    if (may < chain_.size() || victims.size() == wanted) return;
+    if (!view_.IsOnlyChild(chain_.back(), tier_)) return;
     start = view_.Parent(chain_.back());
   }
 }

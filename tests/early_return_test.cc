@@ -85,6 +85,50 @@ void DoStep(ScenarioFixture& s, const std::vector<CopyRequest>& copies, std::uin
   }
 }
 
+/// Two tiers, blocks of two layers, an engine that takes `c.accepted` copies.
+ScenarioOptions Options(const Case& c, std::uint32_t hbm, const TideOptions& tide) {
+  return {.hbm = hbm,
+          .dram = 8,
+          .layers = 2,
+          .engine = {.accept_limit = c.accepted},
+          .adjust = UsingTide(tide)};
+}
+
+/// Carries the plan out as far as the case says; nothing more is taken. Returns what is under way.
+std::vector<CopyRequest> CarryOut(ScenarioFixture& s, const Case& c) {
+  const std::vector<CopyRequest> copies = s.engine().InFlight();
+  EXPECT_EQ(copies.size(), c.accepted);
+  s.engine().set_accept_limit(0);
+  if (copies.size() == c.accepted) {
+    for (std::uint32_t i = 0; i < c.steps; ++i) DoStep(s, copies, i);
+  }
+  s.engine().ClearRecords();
+  return s.engine().InFlight();
+}
+
+struct Ended {
+  std::uint64_t cancelled = 0;
+  std::vector<TransferId> later;  ///< still with the engine
+};
+
+/// Each copy under way ends as the case says.
+Ended EndEach(ScenarioFixture& s, const std::vector<CopyRequest>& under_way, const Case& c) {
+  Ended ended;
+  std::uint32_t ends = c.ends;
+  for (const CopyRequest& copy : under_way) {
+    const auto end = static_cast<End>(ends % kEnds);
+    ends /= kEnds;
+    ended.cancelled += end == End::kCancelled ? 1 : 0;
+    if (end == End::kOkMuchLater) {
+      ended.later.push_back(copy.id);
+    } else {
+      EXPECT_TRUE(s.engine().Finish(copy.id, ResultOf(end)));
+    }
+    s.Poll();
+  }
+  return ended;
+}
+
 /// Valid copies below HBM have the right bytes.
 void ExpectCopiesIntact(ScenarioFixture& s, const Tokens& tokens) {
   const std::vector<BlockId> blocks = s.Blocks(tokens);
@@ -123,25 +167,16 @@ constexpr std::uint32_t kBlocks = 3;  // of the session, all of them planned
 
 void RunCleanPoolCase(const Case& c) {
   SCOPED_TRACE(Describe(c));
-  ScenarioFixture s({.hbm = 8,
-                     .dram = 8,
-                     .layers = 2,
-                     .engine = {.accept_limit = c.accepted},
-                     .adjust = UsingTide({.clean_pool = 0.5})});
+  ScenarioFixture s(Options(c, 8, {.clean_pool = 0.5}));
   const Tokens text = Text(1, 4 * kBlocks);
   s.Cache(text, {.session = 1});
   s.SetTime(s.clock().Now() + seconds(2));
   s.Poll();
-  const std::vector<CopyRequest> copies = s.engine().InFlight();
-  ASSERT_EQ(copies.size(), c.accepted);
-  s.engine().set_accept_limit(0);
-  for (std::uint32_t i = 0; i < c.steps; ++i) DoStep(s, copies, i);
 
   // It is back: what was not with the engine is forgotten, what is there is asked back.
-  const std::vector<CopyRequest> under_way = s.engine().InFlight();
+  const std::vector<CopyRequest> under_way = CarryOut(s, c);
   // Done, but the manager has not heard of it; an admission listens first.
   const std::size_t unseen = c.how == Return::kArrivesFirst && c.steps % kStepsACopy == 3 ? 1 : 0;
-  s.engine().ClearRecords();
   if (c.how == Return::kArrivesFirst) {
     EXPECT_EQ(s.manager().SessionArrived(1), kOk);
     EXPECT_EQ(s.manager().table_sizes().transfers, under_way.size() + unseen);
@@ -154,28 +189,15 @@ void RunCleanPoolCase(const Case& c) {
   EXPECT_EQ(s.manager().stats().withdrawn, kBlocks - c.accepted);
   s.engine().set_accept_limit(kBlocks);
 
-  std::uint32_t ends = c.ends;
-  std::uint64_t given_up = 0;
-  std::vector<TransferId> later;
-  for (const CopyRequest& copy : under_way) {
-    const auto end = static_cast<End>(ends % kEnds);
-    ends /= kEnds;
-    given_up += end == End::kCancelled ? 1 : 0;
-    if (end == End::kOkMuchLater) {
-      later.push_back(copy.id);
-    } else {
-      EXPECT_TRUE(s.engine().Finish(copy.id, ResultOf(end)));
-    }
-    s.Poll();
-  }
-  EXPECT_EQ(s.manager().stats().withdrawn, kBlocks - c.accepted + given_up);
+  const Ended ended = EndEach(s, under_way, c);
+  EXPECT_EQ(s.manager().stats().withdrawn, kBlocks - c.accepted + ended.cancelled);
   ExpectCopiesIntact(s, text);
   EXPECT_EQ(s.Commit("A", 4 * kBlocks + 1), kOk);
   EXPECT_EQ(s.Free("A"), kOk);
   // Idle again, and planned for again, with the late ones still under way.
   s.SetTime(s.clock().Now() + seconds(2));
   s.Poll();
-  for (const TransferId id : later) EXPECT_TRUE(s.engine().Finish(id));
+  for (const TransferId id : ended.later) EXPECT_TRUE(s.engine().Finish(id));
   s.Settle();
   EXPECT_EQ(s.Found(text), 4 * kBlocks);
   ExpectCopiesIntact(s, text);
@@ -209,23 +231,13 @@ TEST(EarlyReturn, AtEveryPointOfACleanPoolsPlan) { EXPECT_GT(ForEachCase(RunClea
 // The same where another request waits for the session's slots: its copies down are to free them.
 void RunDemandCase(const Case& c) {
   SCOPED_TRACE(Describe(c));
-  ScenarioFixture s({.hbm = 4,
-                     .dram = 8,
-                     .layers = 2,
-                     .engine = {.accept_limit = c.accepted},
-                     .adjust = UsingTide({.clean_pool = 0})});
+  ScenarioFixture s(Options(c, 4, {.clean_pool = 0}));
   const Tokens text = Text(1, 4 * kBlocks);
   const Tokens other = Text(2, 16);
   s.Cache(text, {.session = 1});
   EXPECT_EQ(s.Allocate("N", other, {.session = 2}), kBusy);
   s.Poll();
-  const std::vector<CopyRequest> copies = s.engine().InFlight();
-  ASSERT_EQ(copies.size(), c.accepted);
-  s.engine().set_accept_limit(0);
-  for (std::uint32_t i = 0; i < c.steps; ++i) DoStep(s, copies, i);
-
-  const std::vector<CopyRequest> under_way = s.engine().InFlight();
-  s.engine().ClearRecords();
+  const std::vector<CopyRequest> under_way = CarryOut(s, c);
   if (c.how == Return::kArrivesFirst) {
     EXPECT_EQ(s.manager().SessionArrived(1), kOk);
     // Somebody waits for these slots, and nobody has taken the blocks back.
@@ -239,18 +251,7 @@ void RunDemandCase(const Case& c) {
     EXPECT_LE(s.engine().cancelled().size(), under_way.size());
   }
   s.engine().set_accept_limit(64);
-  std::uint32_t ends = c.ends;
-  std::vector<TransferId> later;
-  for (const CopyRequest& copy : under_way) {
-    const auto end = static_cast<End>(ends % kEnds);
-    ends /= kEnds;
-    if (end == End::kOkMuchLater) {
-      later.push_back(copy.id);
-    } else {
-      EXPECT_TRUE(s.engine().Finish(copy.id, ResultOf(end)));
-    }
-    s.Poll();
-  }
+  const Ended ended = EndEach(s, under_way, c);
   ExpectCopiesIntact(s, text);
   if (back == kOk) {
     while (s.ticket("A").Ready() == kPending) {
@@ -260,7 +261,7 @@ void RunDemandCase(const Case& c) {
     EXPECT_EQ(s.Commit("A", 4 * kBlocks), kOk);
     EXPECT_EQ(s.Free("A"), kOk);
   }
-  for (const TransferId id : later) (void)s.engine().Finish(id);
+  for (const TransferId id : ended.later) (void)s.engine().Finish(id);
   EXPECT_EQ(s.AllocatePatiently("N", other, {.session = 2}, 20), kOk);
   EXPECT_EQ(s.Found(text), 4 * kBlocks);
   ExpectCopiesIntact(s, text);

@@ -65,6 +65,12 @@ std::vector<ModelConfig> Configs() {
   configs.push_back(Config("TideWaits3Tiers", {24, 24, 32}));
   configs.back().tide = true;
   configs.back().accept_limit = 2;
+  configs.push_back(Config("Taken2Tiers", {16, 20}));
+  configs.push_back(Config("Taken2TiersRecompute", {16, 20}));
+  configs.push_back(Config("Taken3TiersQueued", {20, 12, 24}));
+  configs.push_back(Config("TakenStorm2Tiers", {10, 20}));
+  configs.push_back(Config("TakenTide3Tiers", {24, 24, 32}));
+  configs.back().tide = true;
   configs.push_back(Config("TideTierFaults3Tiers", {16, 12, 24}));
   configs.back().tide = configs.back().tier_faults = true;
   configs.push_back(Config("ThreeTiersTierFaults", {16, 12, 24}));
@@ -83,6 +89,11 @@ std::vector<ModelConfig> Configs() {
     if (has("Events")) config.event_capacity = config.slots.size() == 2 ? 16 : 4096;
     if (has("Queued")) config.queued_work = config.null_slot = true;
     if (has("Tokens")) config.block_tokens = 1;
+    if (has("Taken")) {  // the engine is slow: loads wait for it
+      config.accept_limit = 1;
+      config.faults.delay = 0.8;
+      config.faults.finish_anyway = 0.2;
+    }
     config.quotas = has("Quotas");
     config.recompute = has("Recompute");
     if (has("Large")) config.layers = 3;
@@ -115,6 +126,8 @@ constexpr Weight kWeights[] = {
     {ModelOpKind::kCancelDemand, 1},  {ModelOpKind::kMisuse, 1},
     {ModelOpKind::kQuota, 1},         {ModelOpKind::kResize, 1},
     {ModelOpKind::kArrive, 6},        {ModelOpKind::kTierFault, 4},
+    {ModelOpKind::kTakeLoads, 12},    {ModelOpKind::kCommitTaken, 10},
+    {ModelOpKind::kLinkLimit, 1},
 };
 
 constexpr Weight kStormWeights[] = {
@@ -126,6 +139,25 @@ constexpr Weight kStormWeights[] = {
     {ModelOpKind::kPoll, 14},        {ModelOpKind::kClock, 4},
     {ModelOpKind::kPlanReclaim, 4},  {ModelOpKind::kRunDevice, 4},
     {ModelOpKind::kCancelDemand, 1}, {ModelOpKind::kEvict, 2},
+    {ModelOpKind::kTakeLoads, 6},    {ModelOpKind::kCommitTaken, 5},
+    {ModelOpKind::kLinkLimit, 1},
+};
+
+// Mostly admissions of what only tiers below HBM have.
+constexpr Weight kTakenWeights[] = {
+    {ModelOpKind::kAdmit, 24},     {ModelOpKind::kAppend, 4},
+    {ModelOpKind::kStep, 24},      {ModelOpKind::kTruncate, 2},
+    {ModelOpKind::kFork, 2},       {ModelOpKind::kDropLeading, 1},
+    {ModelOpKind::kPause, 4},      {ModelOpKind::kResume, 10},
+    {ModelOpKind::kPreempt, 3},    {ModelOpKind::kFinish, 16},
+    {ModelOpKind::kDropHandle, 2}, {ModelOpKind::kCompleteSession, 1},
+    {ModelOpKind::kEvict, 16},     {ModelOpKind::kOffload, 16},
+    {ModelOpKind::kOnboard, 2},    {ModelOpKind::kCompleteStep, 24},
+    {ModelOpKind::kRunDevice, 6},  {ModelOpKind::kPoll, 12},
+    {ModelOpKind::kClock, 2},      {ModelOpKind::kCancelDemand, 4},
+    {ModelOpKind::kArrive, 2},     {ModelOpKind::kResize, 1},
+    {ModelOpKind::kTakeLoads, 24}, {ModelOpKind::kCommitTaken, 12},
+    {ModelOpKind::kLinkLimit, 1},  {ModelOpKind::kPlanReclaim, 1},
 };
 
 std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
@@ -133,10 +165,15 @@ std::uint64_t FromEnvironment(const char* name, std::uint64_t otherwise) {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : otherwise;
 }
 
-std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count, bool storm) {
+std::span<const Weight> WeightsOf(const ModelConfig& config) {
+  if (config.storm) return kStormWeights;
+  if (config.name.starts_with("Taken")) return kTakenWeights;
+  return kWeights;
+}
+
+std::vector<ModelOp> RandomOps(std::uint64_t seed, std::uint64_t count,
+                               std::span<const Weight> weights) {
   std::mt19937_64 random(seed);
-  const std::span<const Weight> weights =
-      storm ? std::span<const Weight>(kStormWeights) : std::span<const Weight>(kWeights);
   std::uint32_t total = 0;
   for (const Weight& w : weights) total += w.weight;
   std::vector<ModelOp> ops(count);
@@ -264,7 +301,8 @@ void Print(const std::string& name, const ModelTally& tally) {
             << ", zeroed " << s.zeroed_slots << ", duplicates " << s.duplicate_blocks << ", late "
             << s.late_completions << ", preempted " << s.preempted_keep << '/'
             << s.preempted_offload << '/' << s.preempted_recompute << " (as planned "
-            << tally.planned << "), cells " << tally.verified_cells << '\n';
+            << tally.planned << "), taken " << tally.taken << ", spared " << s.spared_loads
+            << ", cells " << tally.verified_cells << '\n';
 }
 
 class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
@@ -272,7 +310,7 @@ class ModelTest : public ::testing::TestWithParam<ModelConfig> {};
 TEST_P(ModelTest, RandomOperations) {
   const std::uint64_t seed = FromEnvironment("TIDEPOOL_MODEL_SEED", 1);
   const std::uint64_t steps = FromEnvironment("TIDEPOOL_MODEL_STEPS", GetParam().steps);
-  std::vector<ModelOp> ops = RandomOps(seed, steps, GetParam().storm);
+  std::vector<ModelOp> ops = RandomOps(seed, steps, WeightsOf(GetParam()));
   if (const char* log = std::getenv("TIDEPOOL_MODEL_LOG")) ops = ReadOps(log);
   std::string failure;
   ModelTally tally;

@@ -305,23 +305,26 @@ TEST(PolicyLab, AReleasedWaitFreesItsBlocksAndBringsThemBack) {
   EXPECT_LT(swapped.freed_block_s, run.idle_block_s);
 }
 
-// algorithms.md 3.1 has 94.0 % and 35 % for all sessions; the goals are 90 % and 40 %, which the
-// small part misses by little: 94.0 % and 41.4 %.
+// The goals are for all sessions of agentic_dev with their gaps as they are, which
+// docs/policy_lab.md has a command for (93.5 % and 33.8 %). Here: every eighth session, from the
+// first. Each of the eight eighths meets both goals: 90.5 to 95.1 % and 30.5 to 39.4 %.
 TEST(PolicyLab, ReleasedWaitsFreeMostOfTheIdleMemoryForAFractionOfTheBytes) {
   if (agent_replay::replay_files::TraceDirectory().empty()) {
     GTEST_SKIP() << "TIDEPOOL_TRACES names no directory with traces";
   }
-  const auto trace = agent_replay::replay_files::Load("agentic_small.ttrace");
+  const auto trace = agent_replay::replay_files::Load("agentic_dev.ttrace.zst");
   ASSERT_TRUE(trace.ok()) << trace.status();
-  Settings settings{.mode = Mode::kEngine, .release_after_s = 20};
+  Settings settings{.part = {1, 8}, .mode = Mode::kEngine, .release_after_s = 20};
   settings.scope_start = ScopeStart{StartKind::kPoisson, 120};
-  const std::uint32_t room = BuildWorkload(*trace, {}).value().distinct_blocks + 50'000;
+  const std::uint32_t room =
+      BuildWorkload(*trace, settings.part).value().distinct_blocks + 50'000;  // for all
   settings.dram_blocks = room;
   Lab lab(*trace, settings);
   const RunFigures run = lab.Run("lru@shadow", room);
   EXPECT_EQ(run.missed_evicted, 0u);
+  EXPECT_GT(run.windows, 4000u);
   EXPECT_GE(run.freed_block_s, .9 * run.idle_block_s);
-  EXPECT_LE(run.bytes_up[1], .42 * settings.block_bytes * static_cast<double>(run.return_blocks));
+  EXPECT_LE(run.bytes_up[1], .4 * settings.block_bytes * static_cast<double>(run.return_blocks));
 }
 
 /// Seconds until both of two copies of one second each, one way and back, have arrived.

@@ -111,6 +111,53 @@ TEST(TwoEnded, StepsOfTheSameTimelineNeedNotWait) {
   EXPECT_TRUE(l.s.Stored(kHbmTier, l.text, 0));
 }
 
+// A computed block counts as loading until its step has passed; later steps read it nevertheless.
+TEST(TwoEnded, WhatALaterStepReadsStaysUntilThatHasPassed) {
+  Loading l;
+  EXPECT_EQ(l.Take("A", kBlocks).tokens, kBlocks * kBlockTokens);
+  EXPECT_EQ(l.s.CommitTaken("A", {.timeline = 0, .step = 1}), kOk);
+  EXPECT_EQ(l.s.Allocate("B", Join(l.text, Text(8, 4)), {.session = 2}), kOk);
+  EXPECT_EQ(l.s.ticket("B").Ready(), kOk);  // the steps of one timeline run in order
+  EXPECT_EQ(l.s.Commit("B", kBlocks * kBlockTokens + 4, {.timeline = 0, .step = 2}), kOk);
+  EXPECT_EQ(l.s.Commit("A", kBlocks * kBlockTokens + 4, {.timeline = 0, .step = 3}), kOk);
+  EXPECT_EQ(l.s.Free("A"), kOk);
+  EXPECT_EQ(l.s.Free("B"), kOk);
+  for (std::uint64_t step = 1; step <= 3; ++step) {
+    EXPECT_GE(l.s.manager().counts().held, kBlocks) << "before step " << step << " has passed";
+    EXPECT_EQ(l.s.CompleteStep(0, step), kOk);
+  }
+  EXPECT_EQ(l.s.manager().counts().held, 0u);
+}
+
+// A fork's shared tail comes in first and is copied before it is written on; the other one ends.
+TEST(TwoEnded, ATailThatWasCopiedIsNotWaitedFor) {
+  ScenarioFixture s({.hbm = 12, .dram = 12});
+  const Tokens text = Text(1, 2 * kBlockTokens + 2);
+  EXPECT_EQ(s.Allocate("A", text), kOk);
+  EXPECT_EQ(s.Commit("A", static_cast<std::uint32_t>(text.size())), kOk);
+  EXPECT_EQ(s.Fork("A", "B"), kOk);
+  EXPECT_EQ(s.Preempt("A", PreemptMode::kOffload), kOk);
+  EXPECT_EQ(s.Preempt("B", PreemptMode::kOffload), kOk);
+  EXPECT_EQ(s.Offload(text).accepted, 2u);
+  s.Settle();
+  EXPECT_EQ(s.AllocatePatiently("X", Text(5, 12 * kBlockTokens)), kOk);  // takes all of HBM
+  EXPECT_EQ(s.Free("X"), kOk);
+  EXPECT_EQ(s.Resume("A"), kOk);
+  EXPECT_EQ(s.Resume("B"), kOk);
+  const std::vector<BlockId> full = s.Blocks(text);
+  for (const CopyRequest& copy : s.engine().InFlight()) {
+    if (copy.block != full[0] && copy.block != full[1]) s.engine().Finish(copy.id);
+  }
+  s.Poll();
+  EXPECT_EQ(s.ticket("B").Ready(), kPending);
+  EXPECT_EQ(s.Append("B", {7}), kOk);
+  EXPECT_EQ(s.manager().stats().cow_copies, 1u);
+  EXPECT_EQ(s.Free("A"), kOk);
+  s.Settle();
+  EXPECT_EQ(s.ticket("B").Ready(), kOk);
+  EXPECT_EQ(s.Commit("B", static_cast<std::uint32_t>(text.size()) + 1), kOk);
+}
+
 TEST(TwoEnded, NothingIsTakenTwice) {
   Loading l;
   EXPECT_EQ(l.Take("A", 1).tokens, kBlockTokens);

@@ -40,6 +40,9 @@ class TIDEPOOL_EXPORT BlockView {
   /// True if `tier` could give the block up now: it has a valid copy there, no transfer reads or
   /// writes it, no plan in progress has taken it and, in HBM, no running sequence holds it.
   [[nodiscard]] bool Evictable(BlockId block, TierIndex tier) const noexcept;
+  /// How many of the span's first blocks are Evictable. COMPLEXITY: about a nanosecond a block.
+  [[nodiscard]] std::size_t EvictableLead(std::span<const BlockId> blocks,
+                                          TierIndex tier) const noexcept;
   /// True if the plan in progress, or a write-back that has not ended, has taken the block.
   [[nodiscard]] bool Chosen(BlockId block) const noexcept;
   /// True if a running sequence holds the block.

@@ -68,6 +68,16 @@ inline TimePoint After(TimePoint time, Duration duration) noexcept {
   return duration.count() > 0 ? kNever : TimePoint::min();
 }
 
+/// Who comes first where slots are short: higher priority, then lower order. Orders are serials,
+/// which sequences and refused requests draw from one counter.
+struct Rank {
+  Priority priority = Priority::kNormal;
+  std::uint64_t order = 0;
+};
+[[nodiscard]] constexpr bool RanksBefore(const Rank& a, const Rank& b) noexcept {
+  return a.priority > b.priority || (a.priority == b.priority && a.order < b.order);
+}
+
 enum class SequenceState : std::uint8_t { kFree, kRunning, kPaused };
 
 struct SequenceData {
@@ -117,6 +127,8 @@ struct SequenceData {
     BlockRef ref;
   };
   std::vector<PrivateBlock> kept;  // private blocks of a paused sequence
+
+  [[nodiscard]] Rank rank() const noexcept { return {priority, serial}; }
 };
 
 /// What becomes of private committed blocks when a sequence lets go of them.
@@ -157,6 +169,8 @@ struct Demand {
   BlockRef hits_end;            // the deepest block that it would hit
   TimePoint since{};            // first refused
   TimePoint expiry{};
+
+  [[nodiscard]] Rank rank() const noexcept { return {priority, order}; }
 };
 
 struct Transfer {

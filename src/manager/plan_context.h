@@ -24,6 +24,8 @@ class PlanContext final : public MigrationContext {
   }
   bool NeedsCopy(BlockId block, TierIndex tier) const noexcept override {
     const BlockPool& pool = *core_->pool_;
+    // Most of a clean pool is clean, which HBM's word tells without a look at the block's record.
+    if (tier == kHbmTier && pool.Clean(block, tier)) return false;
     return pool.Has(block, word::kPublished) && pool.Evictable(block, tier) &&
            pool.copy(block, static_cast<TierIndex>(tier + 1)) == CopyState::kAbsent;
   }

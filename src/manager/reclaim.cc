@@ -1,9 +1,9 @@
 // What to preempt, and how: PlanReclaim and the mode that Preempt(kAuto) takes. Costs are read from
 // the signals only (links, cost model, occupancy); the formula stands above ReclaimChoice.
 //
-// Forward progress. Let sequence a rank before b if its priority is higher, or equal and its serial
-// lower. Serials never change, and a request that waits draws its own when it is first refused, so
-// this is one total order, for life. On behalf of a only those behind a are listed:
+// Forward progress. Sequences rank by priority and serial (RanksBefore). Serials never change, and
+// a request that waits draws its own when it is first refused, so this is one total order, for
+// life. On behalf of a sequence only those behind it are listed:
 //   * no two sequences preempt each other, nor any ring of them: along "was preempted for", rank
 //     strictly rises;
 //   * the first in rank is preempted for nobody. All others are behind it, so whatever it lacks is
@@ -26,11 +26,6 @@ namespace tidepool::internal {
 namespace {
 
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-
-bool RanksBehind(const SequenceData& seq, const SequenceData& other) {
-  return seq.priority < other.priority ||
-         (seq.priority == other.priority && seq.serial > other.serial);
-}
 
 }  // namespace
 
@@ -195,7 +190,7 @@ std::vector<ManagerCore::Reclaimable> ManagerCore::RankVictims(Priority below,
   std::vector<Reclaimable> ranked;
   for (const auto& seq : sequences_) {
     if (seq->state != SequenceState::kRunning || seq->priority > below) continue;
-    if (beneficiary != nullptr && !RanksBehind(*seq, *beneficiary)) continue;
+    if (beneficiary != nullptr && !RanksBefore(beneficiary->rank(), seq->rank())) continue;
     ranked.push_back(Inspect(*seq));
   }
   using Key = std::tuple<bool, Priority, bool, double, std::uint32_t, std::uint64_t>;

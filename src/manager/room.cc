@@ -92,11 +92,11 @@ std::uint32_t ReservedFor(const Demand& d) {
 
 // --- Demands. ---
 //
-// A demand ranks before another of lower priority, or of the same and higher order. A sequence's
-// order is its serial; a request draws one when it is first refused and keeps it when it is
-// admitted. A sequence's demand that lapses comes back with the same rank, a request's with a new
-// one. What a running sequence appends yields to higher priorities only: it holds blocks that those
-// before it may be waiting for, so the sooner it ends the better.
+// Demands rank by priority and order (RanksBefore). A sequence's order is its serial; a request
+// draws one when it is first refused and keeps it when it is admitted. A sequence's demand that
+// lapses comes back with the same rank, a request's with a new one. What a running sequence appends
+// yields to higher priorities only: it holds blocks that those before it may be waiting for, so the
+// sooner it ends the better.
 
 Demand* ManagerCore::FindDemand(const RoomRequest& room) noexcept {
   for (Demand& d : demands_) {
@@ -114,10 +114,10 @@ std::uint64_t ManagerCore::Reserved(const RoomRequest& room) const noexcept {
   }
   std::uint64_t reserved = 0;
   for (const Demand& d : demands_) {
-    if (IsOf(d, room) || d.priority < room.priority) continue;
+    if (IsOf(d, room)) continue;
     if (room.running) {
       if (d.priority > room.priority) reserved += d.granted;
-    } else if (d.priority > room.priority || d.order < order) {
+    } else if (RanksBefore(d.rank(), {room.priority, order})) {
       reserved += ReservedFor(d);
     }
   }
@@ -177,10 +177,7 @@ std::uint64_t ManagerCore::TakeDemand(const RoomRequest& room) {
   // Back in its place, it still lacks what it could not append.
   if (own != nullptr && !own->running) demands_.erase(demands_.begin() + (own - demands_.data()));
   for (Demand& d : demands_) {
-    if (IsOf(d, room)) continue;
-    const bool before =
-        d.priority > room.priority || (d.priority == room.priority && d.order < serial);
-    if (before) ++d.overtaken;
+    if (!IsOf(d, room) && RanksBefore(d.rank(), {room.priority, serial})) ++d.overtaken;
   }
   TrimGrants();
   return serial;
@@ -200,10 +197,7 @@ void ManagerCore::Grant(std::uint32_t slots) {
     Demand* best = nullptr;
     for (Demand& d : demands_) {
       if (d.granted >= d.need) continue;
-      if (best == nullptr || d.priority > best->priority ||
-          (d.priority == best->priority && d.order < best->order)) {
-        best = &d;
-      }
+      if (best == nullptr || RanksBefore(d.rank(), best->rank())) best = &d;
     }
     if (best == nullptr) return;
     const std::uint32_t n = std::min(slots, best->need - best->granted);
@@ -221,10 +215,7 @@ void ManagerCore::TrimGrants() {
     Demand* weakest = nullptr;
     for (Demand& d : demands_) {
       if (d.granted == 0) continue;
-      if (weakest == nullptr || d.priority < weakest->priority ||
-          (d.priority == weakest->priority && d.order > weakest->order)) {
-        weakest = &d;
-      }
+      if (weakest == nullptr || RanksBefore(weakest->rank(), d.rank())) weakest = &d;
     }
     const auto over = static_cast<std::uint32_t>(granted - pool_->free_slots(kHbmTier));
     const std::uint32_t n = std::min(over, weakest->granted);

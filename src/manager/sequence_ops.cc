@@ -43,6 +43,10 @@ void ManagerCore::CopyTail(SequenceData& seq) {
   if (seq.committed > at * block_tokens_) {
     pool_->Transition({&seq.blocks[at], 1}, {.to = Phase::kActive, .cause = Cause::kCommit});
   }
+  if (!seq.loads.empty()) {  // its own has ended, others' may not have; nobody waits for what left
+    std::erase_if(seq.loads, [&](const BlockRef& ref) { return ref.block == old; });
+    seq.load_cursor = 0;
+  }
   ReleaseFenced(seq, {old}, TailAction::kFree);
   SetTable(seq, at);
 }
@@ -316,9 +320,11 @@ void ManagerCore::ReleaseFenced(SequenceData& seq, std::vector<BlockId> blocks, 
     ReleaseNow(blocks, action, seq.forked);
     return;
   }
-  // No step has touched what is still being loaded: that is let go of at once.
-  const auto loading = std::stable_partition(
-      blocks.begin(), blocks.end(), [&](BlockId b) { return pool_->phase(b) != Phase::kReuse; });
+  // No step has touched what is still being loaded: that is let go of at once. What a step computes
+  // instead may have been read by later ones.
+  const auto loading = std::stable_partition(blocks.begin(), blocks.end(), [&](BlockId b) {
+    return pool_->phase(b) != Phase::kReuse || ReadyFor(seq, b);
+  });
   const std::vector<BlockId> cancelled(loading, blocks.end());
   blocks.erase(loading, blocks.end());
   if (!cancelled.empty()) ReleaseNow(cancelled, action, seq.forked);

@@ -72,8 +72,10 @@ TakenLoads ManagerCore::TakeLoads(SequenceData& seq, std::uint32_t blocks) {
     Transfer& t = transfers_[it->second];
     const auto position = static_cast<std::uint32_t>(index_->Position(b));
     const bool next = seq.taken == 0 || position == seq.taken_first + seq.taken;
+    const bool whole =
+        (position + 1) * block_tokens_ <= seq.committed;  // others may find all of it
     const bool free = !t.submitted && !t.computed && (t.taker == kNone || t.taker == seq.index);
-    if (!free || !next) break;
+    if (!free || !next || !whole) break;
     if (seq.taken == 0) seq.taken_first = position;
     unsubmitted_.Erase({t.from, t.to}, SubmitEntry(t, it->second));
     t.computed = true;

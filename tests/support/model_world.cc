@@ -18,12 +18,15 @@ constexpr std::uint64_t kDigestSeed = 7;
 constexpr Duration kLoadTtl = std::chrono::seconds(20);
 
 constexpr std::array<std::string_view, kModelOpKinds> kOpNames = {
-    "admit",     "append",  "step",          "truncate",      "fork",          "drop_leading",
-    "pause",     "resume",  "preempt",       "finish",        "drop_handle",   "complete_session",
-    "probe",     "evict",   "offload",       "onboard",       "complete_step", "run_device",
-    "poll",      "clock",   "advance_epoch", "namespace",     "clear",         "resize",
-    "quota",     "signals", "plan_reclaim",  "cancel_demand", "misuse",        "arrive",
-    "tier_fault"};
+    "admit",         "append",       "step",         "truncate",
+    "fork",          "drop_leading", "pause",        "resume",
+    "preempt",       "finish",       "drop_handle",  "complete_session",
+    "probe",         "evict",        "offload",      "onboard",
+    "complete_step", "run_device",   "poll",         "clock",
+    "advance_epoch", "namespace",    "clear",        "resize",
+    "quota",         "signals",      "plan_reclaim", "cancel_demand",
+    "misuse",        "arrive",       "tier_fault",   "take_loads",
+    "commit_taken",  "link_limit"};
 
 std::uint32_t Hash(std::uint32_t a, std::uint32_t b) {
   std::uint64_t x = (std::uint64_t{a} << 32 | b) + 0x9e3779b97f4a7c15u;
@@ -205,6 +208,8 @@ AdmitRequest ModelWorld::Request(const ModelText& text, const ModelOp& op) const
   request.content = text.content;
   request.publish = how / 65536 % 8 != 0;
   request.critical_path = how / (1u << 20) % 8 == 0;
+  request.two_ended = how / (1u << 23) % 2 == 0;
+  request.recompute_if_sooner = how / (1u << 24) % 2 == 0;
   return request;
 }
 
@@ -219,6 +224,8 @@ ModelWorld::State ModelWorld::Look() const {
   state.counts = manager_->counts();
   state.sizes = manager_->table_sizes();
   state.withdrawn = manager_->stats().withdrawn;
+  state.spared = manager_->stats().spared_loads;
+  state.taken = manager_->stats().taken_loads;
   state.seen.resize(reference_.spaces());
   manager_->index().ForEach(
       [](void* opaque, BlockId block) {
@@ -370,6 +377,16 @@ void ModelWorld::DrainWork(Fence fence) {
 
 // The engine's step: reads all committed tokens of the sequence, writes on to `write_end`.
 void ModelWorld::LaunchStep(Live& live, std::uint32_t write_end, Fence fence) {
+  Launch(live, live.model.committed, write_end, fence);
+}
+
+// The step that computes what was taken from the loads: reads all before it.
+void ModelWorld::LaunchTaken(Live& live, Fence fence) {
+  const std::uint32_t first = live.taken_first * config_.block_tokens;
+  Launch(live, first, first + live.taken * config_.block_tokens, fence);
+}
+
+void ModelWorld::Launch(Live& live, std::uint32_t read_end, std::uint32_t write_end, Fence fence) {
   Kernel k{.launch = ++launches_,
            .by = live.id,
            .space = live.model.text.space,
@@ -377,7 +394,7 @@ void ModelWorld::LaunchStep(Live& live, std::uint32_t write_end, Fence fence) {
            .kv = live.kv};
   k.slots.assign(live.table.slots, live.table.slots + live.table.size);
   k.first = live.model.dropped * config_.block_tokens;
-  k.read_end = live.model.committed;
+  k.read_end = read_end;
   k.write_end = write_end;
   if (config_.queued_work) {
     device_.Launch(fence, [this, k] { RunKernel(k); });
@@ -449,7 +466,7 @@ void ModelWorld::SyncTicket(Live& live) {
     live.loading = false;
     ++tally_.loads_ready;
     SyncTable(live);
-    return VerifyBlocks(live, 0, m.committed / config_.block_tokens);
+    return VerifyLoaded(live);
   }
   SyncCut(live);
   if (ready == Outcome::kPending) return;  // also while others than the failed load are under way
@@ -459,7 +476,14 @@ void ModelWorld::SyncTicket(Live& live) {
   live.loading = false;
   m.cut_untold = false;
   SyncTable(live);
-  VerifyBlocks(live, 0, m.committed / config_.block_tokens);
+  Expect(live.taken == 0, "a ticket failed while taken loads are not committed");
+  VerifyLoaded(live);
+}
+
+// Of queued work, steps that have not run may still have to write some of it, which the sequence's
+// own steps read after that.
+void ModelWorld::VerifyLoaded(const Live& live) {
+  if (!config_.queued_work) VerifyBlocks(live, 0, live.model.committed / config_.block_tokens);
 }
 
 void ModelWorld::SyncCut(Live& live) {
@@ -471,6 +495,8 @@ void ModelWorld::SyncCut(Live& live) {
   m.text.tokens.resize(length);
   m.committed = std::min(m.committed, length);
   m.load_failed = m.cut_untold = true;
+  Expect(live.taken == 0 || live.taken_first + live.taken <= length / config_.block_tokens,
+         "a failed load cut off what was taken");
   SetText(live);
 }
 
@@ -506,6 +532,7 @@ std::set<std::uint32_t> ModelWorld::LoadingSlots(const Live& live) const {
     if (pool.copy(block, kHbmTier) != CopyState::kWriting || pool.phase(block) != Phase::kReuse)
       continue;
     const std::uint32_t slot = pool.slot(block, kHbmTier).value();
+    if (live.computed.contains(slot)) continue;  // a step has touched it
     if (std::find(live.model.slots.begin(), live.model.slots.end(), slot) !=
         live.model.slots.end()) {
       loading.insert(slot);

@@ -98,8 +98,11 @@ enum class ModelOpKind : std::uint8_t {
   kMisuse,
   kArrive,
   kTierFault,
+  kTakeLoads,
+  kCommitTaken,
+  kLinkLimit,
 };
-inline constexpr std::size_t kModelOpKinds = 31;
+inline constexpr std::size_t kModelOpKinds = 34;
 
 inline constexpr std::uint32_t kModelTimelines = 2;
 inline constexpr std::uint32_t kModelSessions = 6;
@@ -115,7 +118,7 @@ bool FromString(const std::string& line, ModelOp* op);
 /// What the operations have achieved, to see that a run was not an idle one.
 struct ModelTally {
   std::uint64_t granted = 0, busy = 0, never_fits = 0, resumed = 0, hit_tokens = 0, exact = 0,
-                loads_ready = 0, loads_failed = 0, verified_cells = 0, planned = 0;
+                loads_ready = 0, loads_failed = 0, verified_cells = 0, planned = 0, taken = 0;
   ManagerStats stats;
 };
 
@@ -142,8 +145,12 @@ class ModelWorld final : private Observer {
     Sequence handle;
     LoadTicket ticket;
     bool loading = false;
-    bool detached = false;  // it may have stopped publishing for good
-    bool forked = false;    // shares, or has shared, private blocks
+    bool detached = false;               // it may have stopped publishing for good
+    bool forked = false;                 // shares, or has shared, private blocks
+    std::uint32_t takeable = 0;          // tokens that were loading when it was granted, not taken
+    std::uint32_t taken_first = 0;       // block position; what it is to compute instead...
+    std::uint32_t taken = 0;             // ...blocks, not committed
+    std::set<std::uint32_t> computed{};  // slots of what it has taken and committed
     std::shared_ptr<const std::vector<std::uint64_t>> kv;
     BlockTable table;
   };
@@ -155,6 +162,8 @@ class ModelWorld final : private Observer {
     TableSizes sizes;
     std::uint32_t dead = 0;  // blocks in the index that can never match
     std::uint64_t withdrawn = 0;
+    std::uint64_t spared = 0;
+    std::uint64_t taken = 0;
   };
 
   // Operations.
@@ -173,6 +182,10 @@ class ModelWorld final : private Observer {
   void Advance(std::uint32_t at);
   void MakeRoomFor(Live& live);
   void Finish(const ModelOp& op);
+  void TakeLoads(const ModelOp& op);
+  void CheckTaken(const Live& live, std::uint32_t asked, const TakenLoads& taken);
+  void CommitTaken(const ModelOp& op);
+  void CommitTaken(Live& live, bool wait);
   void CompleteStep(const ModelOp& op);
   void CompleteSteps();
   void Probe(const ModelOp& op);
@@ -183,6 +196,7 @@ class ModelWorld final : private Observer {
   void SetQuota(const ModelOp& op);
   void Signals(const ModelOp& op);
   void TierFault(const ModelOp& op);
+  void LinkLimit(const ModelOp& op);
   void PlanReclaim(const ModelOp& op);
   void Misuse(const ModelOp& op);
 
@@ -210,6 +224,9 @@ class ModelWorld final : private Observer {
   void RereadKernel(const Kernel& kernel);
   void DrainWork(Fence fence);
   void LaunchStep(Live& live, std::uint32_t write_end, Fence fence);
+  void LaunchTaken(Live& live, Fence fence);
+  void Launch(Live& live, std::uint32_t read_end, std::uint32_t write_end, Fence fence);
+  void VerifyLoaded(const Live& live);
   void VerifyBlocks(const Live& live, std::uint32_t first, std::uint32_t last);
   [[nodiscard]] std::uint64_t* CellAt(std::uint32_t slot, std::uint32_t layer,
                                       std::uint32_t token) const;
@@ -255,6 +272,7 @@ class ModelWorld final : private Observer {
   };
   std::vector<Written> written_;  // by slot and token: the last kernel's write
   std::uint64_t launches_ = 0;
+  std::set<std::pair<TimelineId, std::uint32_t>> computed_;  // slots that were taken and committed
 
   std::vector<Phase> phases_;                // as the observer heard them
   std::map<std::uint64_t, bool> transfers_;  // started: has it ended?

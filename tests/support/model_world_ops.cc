@@ -122,6 +122,15 @@ void ModelWorld::Apply(const ModelOp& op) {
     case ModelOpKind::kTierFault:
       TierFault(op);
       break;
+    case ModelOpKind::kTakeLoads:
+      TakeLoads(op);
+      break;
+    case ModelOpKind::kCommitTaken:
+      CommitTaken(op);
+      break;
+    case ModelOpKind::kLinkLimit:
+      LinkLimit(op);
+      break;
     case ModelOpKind::kMisuse:
       Misuse(op);
       break;
@@ -181,6 +190,7 @@ void ModelWorld::Admit(const ModelOp& op) {
   live->handle = std::move(admission.sequence);
   live->ticket = std::move(admission.ticket);
   live->loading = admission.loading_tokens != 0;
+  live->takeable = admission.loading_tokens;
   SetText(*live);
   live->table = live->handle.block_table();
   m.slots.assign(live->table.slots, live->table.slots + live->table.size);
@@ -197,9 +207,15 @@ void ModelWorld::CheckGrant(const AdmitRequest& request, const Live& live, const
          "Admit: the prompt is not ready + loading + recompute");
   Expect(admission.recompute_tokens != 0, "Admit: a hit covers the whole prompt");
   const std::uint32_t found = probe.tokens / config_.block_tokens;
-  const std::uint32_t matched = std::min(found, (length - 1) / config_.block_tokens);
+  const std::uint32_t findable = std::min(found, (length - 1) / config_.block_tokens);
+  const auto spared = static_cast<std::uint32_t>(manager_->stats().spared_loads - before.spared);
+  Expect(spared == 0 || (request.recompute_if_sooner && config_.recompute && spared <= findable),
+         "Admit spared " + Num(spared) + " loads");
+  if (!failure_.empty()) return;
+  const std::uint32_t matched = findable - spared;
   const std::uint32_t hit = live.model.committed;
   tally_.hit_tokens += hit;
+  Expect(spared == 0 || hit == matched * config_.block_tokens, "Admit: a partial hit is computed");
   Expect(hit >= matched * config_.block_tokens && hit < (matched + 1) * config_.block_tokens,
          "Admit hit " + Num(hit) + " tokens, Probe found " + Num(matched) + " blocks");
   Expect(config_.partial_tail || hit % config_.block_tokens == 0, "Admit: an unwanted partial hit");
@@ -212,11 +228,15 @@ void ModelWorld::CheckGrant(const AdmitRequest& request, const Live& live, const
     loading += (block.tiers & 1u) == 0 ? config_.block_tokens : 0;
     pending |= block.pending;
   }
+  for (std::uint32_t i = matched; i < findable; ++i) {
+    const SeenBlock& block = seen.at(digests[i]);
+    Expect((block.tiers & 1u) == 0 && !block.loading, "Admit computes what HBM has");
+  }
   Expect(loading == admission.loading_tokens,
          "Admit: loads " + Num(admission.loading_tokens) + " tokens, not " + Num(loading));
   Expect(live.table.size == BlocksFor(std::uint64_t{length} + request.lookahead_tokens),
          "Admit: the table has " + Num(live.table.size) + " entries");
-  Expect(live.table.size - matched == probe.fresh_blocks, "Admit took other than Probe said");
+  Expect(live.table.size - findable == probe.fresh_blocks, "Admit took other than Probe said");
   if (loading == 0 && !config_.queued_work) VerifyBlocks(live, 0, live.table.size);
   if (loading == 0 && config_.queued_work && !pending) VerifyBlocks(live, 0, matched);
 }
@@ -394,9 +414,7 @@ void ModelWorld::Pause(const ModelOp& op) {
   ExpectOutcome(live->handle.Pause(hint), Outcome::kOk, "Pause");
   ExpectOutcome(live->handle.Pause(hint), Outcome::kAlreadyPaused, "a second Pause");
   ExpectOutcome(live->handle.Append(Token{1}), Outcome::kPaused, "Append while paused");
-  reference_.SetSlots(live->model, {});
-  live->model.running = false;
-  live->loading = false;
+  LetGo(*live);
 }
 
 void ModelWorld::Preempt(const ModelOp& op) {
@@ -413,6 +431,8 @@ void ModelWorld::LetGo(Live& live) {
   reference_.SetSlots(live.model, {});
   live.model.running = false;
   live.loading = false;
+  live.takeable = live.taken = 0;
+  live.computed.clear();
 }
 
 // What the plan says about a sequence is what happens: preempted in the planned mode and resumed
@@ -499,6 +519,7 @@ void ModelWorld::TakeBack(Live& live, const State& before, Admission admission) 
   m.committed = committed;
   live.ticket = std::move(admission.ticket);
   live.loading = admission.loading_tokens != 0;
+  live.takeable = admission.loading_tokens;
   SetText(live);
   SyncTable(live);
   Expect(live.table.size == total, "Resume: the table has " + Num(live.table.size) + " entries");
@@ -518,6 +539,11 @@ void ModelWorld::Finish(const ModelOp& op) {
     fence = {m.timeline, ++launched_[m.timeline]};
     DrainWork(fence);
     LaunchStep(*live, static_cast<std::uint32_t>(m.text.tokens.size()), fence);
+    m.last_fence = fence;
+  } else if (op.arg[1] % 2 == 0 && live->taken != 0) {  // nor is this one
+    fence = {m.timeline, ++launched_[m.timeline]};
+    DrainWork(fence);
+    LaunchTaken(*live, fence);
     m.last_fence = fence;
   }
   const PauseHint hint = op.arg[2] % 2 == 0 ? PauseHint{} : Hint(op);
@@ -542,6 +568,106 @@ void ModelWorld::CompleteStep(const ModelOp& op) {
   device_.RunTo({timeline, step});
   reference_.CompleteStep(timeline, step);
   ExpectOutcome(manager_->CompleteStep(timeline, step), Outcome::kOk, "CompleteStep");
+}
+
+// --- Two-ended loads. -----------------------------------------------------------------------
+
+void ModelWorld::TakeLoads(const ModelOp& op) {
+  const bool any = op.arg[2] % 8 == 0;
+  Live* live = any ? PickLive(op.arg[0], [](const Live&) { return true; })
+                   : PickLive(op.arg[0], [](const Live& l) { return l.loading; });
+  if (live == nullptr) return;
+  ModelSequence& m = live->model;
+  const std::uint32_t asked = op.arg[1] % 16 == 0 ? op.arg[1] % 32 * 60 : 1 + op.arg[1] / 16 % 4;
+  const State before = Look();
+  engine_->set_automatic(op.arg[3] % 2 == 0);  // or nothing ends meanwhile
+  const TakenLoads taken = live->handle.TakeLoads(asked);
+  engine_->set_automatic(true);
+  if (!m.running) return ExpectOutcome(taken.outcome, Outcome::kPaused, "TakeLoads");
+  if (taken.outcome == Outcome::kLoadFailed) {
+    Expect(m.cut_untold || (live->loading && live->handle.tokens() < m.text.tokens.size()),
+           "TakeLoads speaks of a failed load, but nothing was cut");
+    Expect(taken.tokens == 0, "TakeLoads failed and took");
+    SyncCut(*live);
+    m.cut_untold = false;
+    return;
+  }
+  ExpectOutcome(taken.outcome, Outcome::kOk, "TakeLoads");
+  const bool again = live->taken != 0;
+  Expect(manager_->stats().taken_loads - before.taken ==
+             (again ? 0 : taken.tokens / config_.block_tokens),
+         "TakeLoads: taken_loads is wrong");
+  if (taken.tokens == 0) return;
+  Expect(!again, "TakeLoads: more, but what was taken is not committed");
+  Expect(live->loading, "TakeLoads: taken from a sequence that loads nothing");
+  SyncCut(*live);  // by a load behind them
+  if (failure_.empty()) CheckTaken(*live, asked, taken);
+  if (!failure_.empty()) return;
+  live->taken_first = taken.first_token / config_.block_tokens;
+  live->taken = taken.tokens / config_.block_tokens;
+  live->takeable -= taken.tokens;
+  tally_.taken += live->taken;
+}
+
+// The first blocks that are missing, one behind the other, all of them still loading.
+void ModelWorld::CheckTaken(const Live& live, std::uint32_t asked, const TakenLoads& taken) {
+  const std::uint32_t block = config_.block_tokens;
+  Expect(taken.first_token % block == 0 && taken.tokens % block == 0,
+         "TakeLoads: not whole blocks");
+  Expect(taken.tokens / block <= asked, "TakeLoads took more than it was asked for");
+  Expect(taken.tokens <= live.takeable, "TakeLoads took more than was loading");
+  Expect(taken.first_token + taken.tokens <= live.model.committed, "TakeLoads: not a hit");
+  if (!failure_.empty()) return;
+  const std::set<std::uint32_t> loading = LoadingSlots(live);
+  const std::uint32_t end = (taken.first_token + taken.tokens) / block;
+  for (std::uint32_t i = taken.first_token / block; i < end; ++i) {
+    const std::uint32_t slot = live.table.slots[i];
+    Expect(loading.contains(slot), "TakeLoads: block " + Num(i) + " is there");
+  }
+  for (std::uint32_t i = 0; i < taken.first_token / block; ++i) {
+    const std::uint32_t slot = live.table.slots[i];
+    Expect(!loading.contains(slot) || computed_.contains({live.model.timeline, slot}),
+           "TakeLoads: block " + Num(i) + " before them is missing");
+  }
+}
+
+void ModelWorld::CommitTaken(const ModelOp& op) {
+  Live* live = op.arg[2] % 8 == 0 ? PickLive(op.arg[0], [](const Live&) { return true; })
+                                  : PickLive(op.arg[0], [](const Live& l) { return l.taken != 0; });
+  if (live == nullptr) return;
+  ModelSequence& m = live->model;
+  if (!m.running) {
+    return ExpectOutcome(live->handle.CommitTaken(Fence::Done()), Outcome::kPaused, "CommitTaken");
+  }
+  if (live->taken == 0) {
+    return ExpectOutcome(live->handle.CommitTaken(Fence::Done()), Outcome::kInvalidArgument,
+                         "CommitTaken of nothing");
+  }
+  ExpectOutcome(live->handle.CommitTaken({TimelineId(99), 1}), Outcome::kInvalidArgument,
+                "CommitTaken on a wrong timeline");
+  CommitTaken(*live, op.arg[3] % 3 == 0);
+}
+
+void ModelWorld::CommitTaken(Live& live, bool wait) {
+  ModelSequence& m = live.model;
+  const Fence fence{m.timeline, ++launched_[m.timeline]};
+  DrainWork(fence);
+  LaunchTaken(live, fence);
+  if (wait) device_.RunAll();
+  if (!failure_.empty()) return;
+  const Fence said = wait ? Fence::Done() : fence;
+  ExpectOutcome(live.handle.CommitTaken(said), Outcome::kOk, "CommitTaken");
+  ExpectOutcome(live.handle.CommitTaken(said), Outcome::kInvalidArgument, "a second CommitTaken");
+  for (std::uint32_t i = live.taken_first; i < live.taken_first + live.taken; ++i) {
+    live.computed.insert(live.table.slots[i]);
+    computed_.emplace(m.timeline, live.table.slots[i]);
+  }
+  live.taken = 0;
+  if (!wait) m.last_fence = fence;
+  if (LoadingSlots(live).empty() && live.handle.tokens() == m.text.tokens.size()) {
+    ExpectOutcome(live.ticket.Ready(), m.load_failed ? Outcome::kLoadFailed : Outcome::kOk,
+                  "Ready when all is computed");
+  }
 }
 
 // --- Room. ----------------------------------------------------------------------------------
@@ -637,6 +763,32 @@ void ModelWorld::TierFault(const ModelOp& op) {
   engine_->set_faults(faults);
 }
 
+// What the engine says about a link is what the signals say from the next Poll on.
+void ModelWorld::LinkLimit(const ModelOp& op) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  constexpr auto kValues =
+      std::to_array<double>({kInfinite, kInfinite, kInfinite, 1e9, 1e6, 1e3, 0, -1, kNaN});
+  const auto from = static_cast<TierIndex>(op.arg[0] % 4);
+  const auto to = static_cast<TierIndex>(op.arg[0] / 4 % 4);
+  const tidepool::LinkLimit limit{
+      .bytes_per_second = kValues[op.arg[1] % kValues.size()],
+      .background_bytes_per_second = kValues[op.arg[2] % kValues.size()]};
+  const std::size_t tiers = config_.slots.size();
+  const bool exists = from < tiers && to < tiers && from != to && (to == from + 1 || to == 0);
+  const bool valid = limit.bytes_per_second >= 0 && limit.background_bytes_per_second >= 0;
+  const Status status = manager_->SetLinkLimit(from, to, limit);
+  Expect(status.ok() == (exists && valid), "SetLinkLimit: " + std::string(status.message()));
+  if (!status.ok()) return;
+  manager_->Poll();
+  for (const LinkSignals& link : manager_->signals().links) {
+    if (link.from != from || link.to != to) continue;
+    Expect(link.bytes_per_second <= limit.bytes_per_second &&
+               link.background_bytes_per_second <= limit.background_bytes_per_second,
+           "a link's limit is not kept to");
+  }
+}
+
 void ModelWorld::PlanReclaim(const ModelOp& op) {
   const State before = Look();
   const std::uint64_t bytes = op.arg[0] % (config_.slots[0] + 1) * manager_->block_bytes();
@@ -698,6 +850,7 @@ void ModelWorld::Advance(std::uint32_t at) {
     if (failure_.empty() && !live.model.running) MakeRoomFor(live);
     return;
   }
+  if (live.taken != 0) return CommitTaken(live, true);
   if (live.loading) return;
   if (live.model.committed == live.model.text.tokens.size()) {
     return Finish({.kind = ModelOpKind::kFinish, .arg = {at, 1}});
