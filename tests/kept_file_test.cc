@@ -22,6 +22,22 @@ namespace {
 
 using ::testing::HasSubstr;
 
+/// Copies down and never up.
+class OneWayEngine final : public TransferEngine {
+ public:
+  Status Attach(std::span<const TierBinding>, Observer*) override { return absl::OkStatus(); }
+  bool Supports(TierIndex from, TierIndex to) const noexcept override { return from < to; }
+  std::size_t Submit(std::span<const CopyRequest>) noexcept override { return 0; }
+  void Poll(std::vector<Completion>&) noexcept override {}
+  bool Wait(Duration) noexcept override { return false; }
+  void Cancel(TransferId) noexcept override {}
+  TransferEstimate EstimateCost(TierIndex, TierIndex, std::uint64_t) const noexcept override {
+    return {};
+  }
+  double BytesPerSecond(TierIndex, TierIndex) const noexcept override { return 0; }
+  std::uint64_t QueuedBytes(TierIndex, TierIndex) const noexcept override { return 0; }
+};
+
 void ExpectOpens(KeptWorld& world) {
   const Status status = world.Open();
   ASSERT_TRUE(status.ok()) << status;
@@ -551,6 +567,31 @@ TEST(KeptFileTest, S76ByteAccountingOfATier) {
   EXPECT_EQ(world.manager().Evict(KeptWorld::kFileTier, 1), 1u);
   EXPECT_EQ(used(), 0u);
   EXPECT_GT(world.manager().file_stats(KeptWorld::kFileTier).write_amplification(), 1.0);
+}
+
+// S78: memory that the file cannot be read into goes through memory that it can; an engine without
+// any path is refused at the start, with the reason.
+TEST(KeptFileTest, S78NoDirectPathBetweenMemoryAndFile) {
+  KeptWorld world({.layers = 3, .layer_bytes = 1000});
+  std::vector<std::vector<std::byte>> layers;
+  world.options().adjust = [&](ManagerOptions& options) {
+    layers.assign(3, std::vector<std::byte>(8 * 1000 + 1));
+    Arena arena{.slot_stride_bytes = 1000, .layer_bytes = 1000, .slots = 8};
+    for (auto& layer : layers) arena.layer_base.push_back(layer.data() + 1);
+    options.tiers[0] = Hbm(arena);
+    options.tiers[0].device_work = DeviceWork::kInline;
+  };
+  ExpectOpens(world);
+  EXPECT_EQ(world.Store(KeptWorld::Text(1, 16)), 4);
+  ExpectOpens(world);
+  EXPECT_EQ(world.Serve(KeptWorld::Text(1, 17)), 16);
+
+  world.options().adjust = [](ManagerOptions& options) {
+    options.engine = std::make_unique<OneWayEngine>();
+  };
+  const Status status = world.Open();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no direct path between nvme"));
 }
 
 // A logged run that began with stored blocks is repeated from its log.
