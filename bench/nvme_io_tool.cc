@@ -1,5 +1,5 @@
-// Moves blocks between a DRAM arena and a file through the host engine on io_uring at depth 16; the
-// tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
+// Moves blocks between a DRAM arena and a file through the host engine on io_uring, 16 in flight;
+// the tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
 //
 //   nvme_io_tool FILE MIB [OPTION...]  makes FILE of MIB in blocks and writes it once, then says
 //                                      "ready", where the payloads begin, and what is in use
@@ -39,7 +39,7 @@ using tidepool::CopyRequest;
 using tidepool::SlotId;
 using tidepool::TierIndex;
 
-constexpr std::uint32_t kDepth = 16;  // of the ring
+constexpr std::uint32_t kDepth = 16;  // blocks in flight
 // As in an engine, which keeps the queue filled and looks at it once a step.
 constexpr std::uint32_t kQueued = 4 * kDepth;
 constexpr std::chrono::microseconds kStep{500};
@@ -93,8 +93,11 @@ class Tool {
     tiers[kFile].path = tool_options.path;
     tiers[kFile].slots = blocks_;
     tiers[kFile].store.keep = tool_options.keep;
+    // Blocks of more than 1 MiB go in pieces of that.
+    const auto pieces = static_cast<std::uint32_t>(std::max<std::uint64_t>(block_bytes >> 20, 1));
+    const std::uint32_t depth = kDepth * pieces;
     tidepool::HostEngineOptions options;
-    options.file_io = tidepool::MakeUringFileIo({.depth = kDepth});
+    options.file_io = tidepool::MakeUringFileIo({.depth = depth});
     options.checksums = tool_options.checksums;
     engine_ = tidepool::MakeHostEngine(std::move(options));
     return engine_->Attach(tiers, nullptr);
