@@ -80,6 +80,17 @@ void FaultFileIo::Release(bool reversed) {
   changed_.notify_all();
 }
 
+void FaultFileIo::ReleaseWrites() {
+  {
+    Lock lock(mutex_);
+    const auto writes = std::ranges::stable_partition(
+        pending_, [](const Pending& pending) { return !pending.op.write; });
+    std::ranges::move(writes, std::back_inserter(released_));
+    pending_.erase(writes.begin(), writes.end());
+  }
+  changed_.notify_all();
+}
+
 void FaultFileIo::Resume() {
   {
     Lock lock(mutex_);

@@ -18,6 +18,7 @@ constexpr std::uint64_t kMinSlotAlignment = 4096;
 constexpr std::uint32_t kMaxRetries = 8;
 // Hashed in one go while other I/O is in flight.
 constexpr std::uint64_t kHashBytes = 1u << 20;
+constexpr std::uint32_t kMaxRoundsWaited = 64;   // by a header, or a copy that needs a sync
 constexpr std::uint32_t kUsesMask = 0x7fffffff;  // with an index: a tag
 
 constexpr std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
@@ -164,20 +165,29 @@ void FileWorker::Run() {
       Reap(false);
     } else if (in_flight_ > 0) {
       // Block only where new work would wake us, or could not start anyway.
-      Reap(taken_.empty() || free_.empty());
+      const bool block = taken_.empty() || free_.empty();
+      if (block && !unsynced_.empty()) WriteHeaders(true);
+      Reap(block);
     }
     GiveBack();
   }
   if (store_ != nullptr) (void)store_->Sync();
 }
 
-// Headers wait for company, but not while there is nothing else to do. So do the copies of a
-// durable file, which also need a sync: it stops the thread, so that many share it.
+// Headers wait for company, but neither while there is nothing else to do nor for many rounds. So
+// do the copies of a durable file, which also need a sync: it stops the thread, so many share it.
 void FileWorker::WriteHeaders(bool before_waiting) {
   if (store_ == nullptr) return;
-  if (!unsynced_.empty() && (before_waiting || unsynced_.size() >= ops_.size())) Acknowledge();
   const std::size_t gathered = store_->gathered();
-  if (gathered >= SlotStore::kGathered || (before_waiting && gathered > 0)) (void)store_->Flush();
+  if (gathered == 0 && unsynced_.empty()) return;
+  const bool now = before_waiting || ++rounds_waited_ >= kMaxRoundsWaited;
+  if (!now && gathered < SlotStore::kGathered && unsynced_.size() < ops_.size()) return;
+  rounds_waited_ = 0;
+  if (unsynced_.empty()) {
+    (void)store_->Flush();
+  } else {
+    Acknowledge();
+  }
 }
 
 void FileWorker::Acknowledge() {

@@ -124,6 +124,7 @@ class FileWorker {
   std::vector<FileOpResult> results_;
   std::vector<CopyQueue::Chunk> finished_;  // well, to be given back together
   std::vector<CopyQueue::Chunk> unsynced_;  // last chunks of slots, written but not acknowledged
+  std::uint32_t rounds_waited_ = 0;         // with headers or unsynced copies at hand
   std::vector<std::uint64_t> slot_sums_;    // scratch
   std::size_t in_flight_ = 0;
 

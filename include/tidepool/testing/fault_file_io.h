@@ -74,6 +74,7 @@ class TIDEPOOL_EXPORT FaultFileIo final : public FileIo {
   void Hold();
   void Release(bool reversed = false);
   void Resume();
+  void ReleaseWrites();  ///< lets out the writes that are there now
   [[nodiscard]] std::size_t held() const;
   /// Reads past `bytes` see the end of the file; writes go on as before.
   void Truncate(std::uint64_t bytes);
