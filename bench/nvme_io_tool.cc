@@ -41,8 +41,10 @@ using tidepool::TierIndex;
 
 constexpr std::uint32_t kDepth = 16;  // blocks in flight
 // As in an engine, which keeps the queue filled and looks at it once a step.
-constexpr std::uint32_t kQueued = 4 * kDepth;
-constexpr std::chrono::microseconds kStep{500};
+constexpr std::uint32_t kMaxQueued = 8 * kDepth;
+constexpr std::uint32_t kMinQueued = 2 * kDepth;
+constexpr std::uint64_t kQueuedBytes = 64u << 20;
+constexpr std::chrono::milliseconds kStep{1};
 constexpr TierIndex kDram = 0;
 constexpr TierIndex kFile = 1;
 
@@ -70,11 +72,13 @@ class Tool {
     options_ = tool_options;
     blocks_ = static_cast<std::uint32_t>((tool_options.mib << 20) / tool_options.block_bytes);
     const std::uint64_t block_bytes = tool_options.block_bytes;
+    queued_ = static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(kQueuedBytes / block_bytes, kMinQueued, kMaxQueued));
     if (tool_options.background) class_ = tidepool::TransferClass::kSpill;
     tidepool::StatusOr<tidepool::Arena> arena =
-        tidepool::AllocateHostArena(kQueued, 1, block_bytes);
+        tidepool::AllocateHostArena(queued_, 1, block_bytes);
     if (!arena.ok()) return arena.status();
-    for (std::uint32_t i = 0; i < kQueued; ++i) {
+    for (std::uint32_t i = 0; i < queued_; ++i) {
       std::byte* block = arena->At(SlotId(i), 0);
       for (std::uint64_t at = 0; at < block_bytes; at += 8) {
         const std::uint64_t word = (at + i + 1) * 0x9E3779B97F4A7C15u;
@@ -88,7 +92,7 @@ class Tool {
     }
     tiers[kDram].arena = *arena;
     arena_ = *std::move(arena);
-    tiers[kDram].slots = kQueued;
+    tiers[kDram].slots = queued_;
     tiers[kFile].kind = tidepool::TierKind::kNvme;
     tiers[kFile].path = tool_options.path;
     tiers[kFile].slots = blocks_;
@@ -105,8 +109,8 @@ class Tool {
 
   // Returns false if a copy failed.
   bool Pass(bool write) {
-    std::vector<std::uint32_t> free(kQueued);
-    for (std::uint32_t i = 0; i < kQueued; ++i) free[i] = kQueued - 1 - i;
+    std::vector<std::uint32_t> free(queued_);
+    for (std::uint32_t i = 0; i < queued_; ++i) free[i] = queued_ - 1 - i;
     std::vector<Completion> completions;
     std::uint32_t ended = 0;
     bool ok = true;
@@ -133,7 +137,7 @@ class Tool {
       for (const Completion& completion : completions) {
         if (!completion.terminal) continue;
         ok = ok && completion.result == tidepool::TransferResult::kOk;
-        free.push_back(static_cast<std::uint32_t>(completion.id.value() % kQueued));
+        free.push_back(static_cast<std::uint32_t>(completion.id.value() % queued_));
         ++ended;
       }
     }
@@ -144,7 +148,7 @@ class Tool {
   bool Hash() {
     std::uint64_t sum = 0;
     for (std::uint32_t i = 0; i < blocks_; ++i) {
-      sum += tidepool::SegmentSum({arena_.At(SlotId(i % kQueued), 0), options_.block_bytes});
+      sum += tidepool::SegmentSum({arena_.At(SlotId(i % queued_), 0), options_.block_bytes});
     }
     return sum != 0;
   }
@@ -187,6 +191,7 @@ class Tool {
   tidepool::Arena arena_;
   std::unique_ptr<tidepool::TransferEngine> engine_;
   std::uint32_t blocks_ = 0;
+  std::uint32_t queued_ = 0;
   tidepool::TransferClass class_ = tidepool::TransferClass::kDemandLoad;
   std::uint64_t next_order_ = 0;
 };
@@ -209,12 +214,12 @@ int main(int argc, char** argv) {
     }
   }
   const bool good = options.block_bytes >= 4096 && options.mib <= 1u << 24 &&
-                    (options.mib << 20) / options.block_bytes >= kQueued;
+                    (options.mib << 20) / options.block_bytes >= kMaxQueued;
   if (!good) {
     std::fprintf(stderr,
                  "usage: nvme_io_tool FILE MIB [block=KIB] [nosums] [keep] [background]\n"
                  "       at least %u blocks\n",
-                 kQueued);
+                 kMaxQueued);
     return 2;
   }
   Tool tool;

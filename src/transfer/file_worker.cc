@@ -40,7 +40,7 @@ Status FileWorker::Open(StoredBlocks& stored) {
     return absl::InvalidArgumentError("store.keep needs checksums");
   }
   if (Status status = tier.store.keep ? OpenKept(stored) : OpenFresh(); !status.ok()) return status;
-  ops_.resize(io_->Depth());
+  ops_.resize(2 * std::size_t{io_->Depth()});  // some are hashed while others are in flight
   free_.resize(ops_.size());
   std::iota(free_.rbegin(), free_.rend(), 0u);
   if (Status status = MakeStaging(); !status.ok()) return status;

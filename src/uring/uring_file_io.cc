@@ -34,6 +34,7 @@ constexpr unsigned kPollIdleMs = 10;  // until the polling thread sleeps
 // and an index (file_worker.cc), leave free.
 constexpr std::uint64_t kTogetherTag = std::uint64_t{1} << 63;
 constexpr std::uint64_t kMaxTogetherBytes = 512u << 10;
+constexpr std::uint64_t kMaxOnePieceBytes = 4u << 20;
 constexpr std::size_t kMaxPieces = 16;
 
 class UringFileIo final : public DiskFileIo {
@@ -267,20 +268,21 @@ class UringFileIo final : public DiskFileIo {
     sqe->user_data = op.tag;
   }
 
-  // How many of the first ops are better one: small, in one direction, one behind the other in the
-  // file.
+  // How many of the first ops are better one: in one direction, one behind the other in the file,
+  // and small unless they are one behind the other in memory as well.
   static std::size_t Neighbours(std::span<const FileOp> ops) {
     std::size_t count = 1;
     std::uint64_t bytes = ops[0].bytes;
-    while (count < ops.size() && count < kMaxPieces) {
+    bool one_piece = true;
+    for (; count < ops.size() && count < kMaxPieces; ++count) {
       const FileOp& last = ops[count - 1];
       const FileOp& next = ops[count];
       bytes += next.bytes;
+      one_piece = one_piece && last.data + last.bytes == next.data;
       if (next.write != last.write || next.offset != last.offset + last.bytes ||
-          bytes > kMaxTogetherBytes) {
+          bytes > (one_piece ? kMaxOnePieceBytes : kMaxTogetherBytes)) {
         break;
       }
-      ++count;
     }
     return count;
   }
