@@ -699,6 +699,20 @@ TEST(KeptFileTest, S74FileDescriptorBudget) {
   EXPECT_LE(std::abs(open_fds() - before), 2);
 }
 
+TEST(KeptFileTest, NoDescriptorLeftIsAnError) {
+  TempPath path;
+  rlimit old = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &old), 0);
+  const rlimit low = {.rlim_cur = 3, .rlim_max = old.rlim_max};
+  KeptWorld world({.path = path.str()});
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const Status status = world.Open();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(path.str()));
+  ExpectOpens(world);
+}
+
 // A file larger than the process may make: an error, not a signal.
 TEST(KeptFileTest, TheLimitOfFileSizesIsAnError) {
   TempPath path;

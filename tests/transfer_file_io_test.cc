@@ -2,6 +2,7 @@
 #include "tidepool/transfer/file_io.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -248,6 +249,25 @@ TEST(TransferUringTest, S66ThreadsWhereTheRingIsRefused) {
     EXPECT_EQ(rig.Copy(kNvme, 2, kHbm, 3), TransferResult::kOk);
     EXPECT_TRUE(rig.Holds(kHbm, 3, 66));
   }
+}
+
+TEST(TransferUringTest, S66BuffersThatCannotBeRegistered) {
+  auto io = MakeUringFileIo();
+  TempPath path;
+  ASSERT_TRUE(io->Open(path.str(), 1u << 20).ok());
+  if (io->Describe().starts_with("pread")) GTEST_SKIP() << "no io_uring here: " << io->Describe();
+  void* const nothing = ::mmap(nullptr, 1u << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(nothing, MAP_FAILED);
+  const std::span<std::byte> region(static_cast<std::byte*>(nothing), 1u << 20);
+  io->RegisterMemory({&region, 1});
+  EXPECT_NE(io->Describe().find("buffers not registered: "), std::string::npos);
+  const Arena arena = *AllocateHostArena(1, 1, kBlock);
+  const FileOp op{.tag = 1, .write = true, .data = arena.At(SlotId(0), 0), .bytes = kBlock};
+  EXPECT_EQ(io->Start({&op, 1}), 1u);
+  std::vector<FileOpResult> results;
+  while (results.empty()) io->Reap(results, true);
+  EXPECT_EQ(results[0].result, static_cast<std::int64_t>(kBlock));
+  ::munmap(nothing, 1u << 20);
 }
 
 TEST(TransferUringTest, HostEngineOnAUringMovesAndStops) {
