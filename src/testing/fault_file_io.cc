@@ -83,10 +83,10 @@ void FaultFileIo::Release(bool reversed) {
 void FaultFileIo::ReleaseWrites() {
   {
     Lock lock(mutex_);
-    const auto writes = std::ranges::stable_partition(
-        pending_, [](const Pending& pending) { return !pending.op.write; });
-    std::ranges::move(writes, std::back_inserter(released_));
-    pending_.erase(writes.begin(), writes.end());
+    const auto writes = std::stable_partition(
+        pending_.begin(), pending_.end(), [](const Pending& pending) { return !pending.op.write; });
+    std::move(writes, pending_.end(), std::back_inserter(released_));
+    pending_.erase(writes, pending_.end());
   }
   changed_.notify_all();
 }
