@@ -144,6 +144,7 @@ TEST(TwoEnded, ATailThatWasCopiedIsNotWaitedFor) {
   EXPECT_EQ(s.Free("X"), kOk);
   EXPECT_EQ(s.Resume("A"), kOk);
   EXPECT_EQ(s.Resume("B"), kOk);
+  EXPECT_EQ(s.Append("B", {7}), kStillLoading);
   const std::vector<BlockId> full = s.Blocks(text);
   for (const CopyRequest& copy : s.engine().InFlight()) {
     if (copy.block != full[0] && copy.block != full[1]) s.engine().Finish(copy.id);
@@ -156,6 +157,59 @@ TEST(TwoEnded, ATailThatWasCopiedIsNotWaitedFor) {
   s.Settle();
   EXPECT_EQ(s.ticket("B").Ready(), kOk);
   EXPECT_EQ(s.Commit("B", static_cast<std::uint32_t>(text.size()) + 1), kOk);
+}
+
+// Whoever reads the block in later steps of the timeline may also copy it there.
+TEST(TwoEnded, ATailThatWasComputedIsCopiedBeforeItsStepHasPassed) {
+  for (const bool own : {true, false}) {
+    Loading l;
+    EXPECT_EQ(l.Take("A", kBlocks).tokens, kBlocks * kBlockTokens);
+    EXPECT_EQ(l.s.CommitTaken("A", {.timeline = 0, .step = 1}), kOk);
+    EXPECT_EQ(l.s.Allocate("B", Join(l.text, Text(8, 4)), {.session = 2}), kOk);
+    const std::string name = own ? "A" : "B";
+    EXPECT_EQ(l.s.ticket(name).Ready(), kOk);
+    EXPECT_EQ(l.s.Truncate(name, kBlocks * kBlockTokens - 2), kOk);
+    EXPECT_EQ(l.s.Append(name, {7}), kOk);
+    EXPECT_EQ(l.s.manager().stats().cow_copies, 1u);
+    EXPECT_EQ(l.s.Commit(name, kBlocks * kBlockTokens - 1, {.timeline = 0, .step = 2}), kOk);
+    EXPECT_EQ(l.s.Free("A"), kOk);
+    EXPECT_EQ(l.s.Free("B"), kOk);
+    EXPECT_EQ(l.s.CompleteStep(0, 2), kOk);
+    l.s.Settle();
+    EXPECT_TRUE(l.s.Stored(kHbmTier, l.text, kBlocks - 1));
+    EXPECT_EQ(l.s.manager().table_sizes().transfers, 0u);
+  }
+}
+
+// A fork knows two tokens of a block that its parent has filled and published meanwhile.
+TEST(TwoEnded, ABlockThatIsKnownInPartIsNotTaken) {
+  ScenarioFixture s({.hbm = 12, .dram = 12});
+  const Tokens text = Text(1, 3 * kBlockTokens);
+  const std::uint32_t known = 2 * kBlockTokens + 2;
+  EXPECT_EQ(s.Allocate("A", text), kOk);
+  EXPECT_EQ(s.Commit("A", known), kOk);
+  EXPECT_EQ(s.Fork("A", "B"), kOk);
+  EXPECT_EQ(s.Preempt("B", PreemptMode::kKeep), kOk);
+  EXPECT_EQ(s.Commit("A", 3 * kBlockTokens), kOk);
+  EXPECT_EQ(s.Free("A"), kOk);
+  EXPECT_EQ(s.Offload(text).accepted, 3u);
+  s.Settle();
+  EXPECT_EQ(s.Evict(3), 3u);
+  EXPECT_EQ(s.Resume("B"), kOk);
+  EXPECT_EQ(s.admission("B").loading_tokens, known);
+  s.engine().ClearRecords();
+  EXPECT_EQ(s.Take("B", 3).tokens, 0u);
+  for (const TransferId id : s.engine().cancelled()) {
+    s.engine().Finish(id, TransferResult::kCancelled);
+  }
+  EXPECT_EQ(s.Take("B", 3).tokens, 2 * kBlockTokens);
+  EXPECT_EQ(s.CommitTaken("B"), kOk);
+  s.Settle();
+  for (int polls = 0; polls < 8; ++polls) s.Poll();  // what was withdrawn in vain
+  s.Settle();
+  EXPECT_EQ(s.ticket("B").Ready(), kOk);
+  EXPECT_EQ(s.manager().stats().taken_loads, 2u);
+  EXPECT_EQ(s.Free("B"), kOk);
 }
 
 TEST(TwoEnded, NothingIsTakenTwice) {

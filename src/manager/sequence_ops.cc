@@ -66,7 +66,7 @@ Outcome ManagerCore::Append(SequenceData& seq, std::span<const Token> tokens) {
     if (limit != Outcome::kOk) return limit;
     if (copy) {
       const BlockId tail = seq.blocks[seq.tokens.size() / block_tokens_];
-      if (pool_->copy(tail, kHbmTier) != CopyState::kValid) return Outcome::kStillLoading;
+      if (!ReadyFor(seq, tail)) return Outcome::kStillLoading;
       if (!CanQueueCopy(tail)) return Outcome::kBusy;
     }
     const RoomRequest room{.slots = grow + (copy ? 1 : 0),
