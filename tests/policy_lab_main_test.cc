@@ -1,11 +1,8 @@
 // The program policy_lab as a user meets it: options, messages, exit status, files.
 #ifdef TIDEPOOL_POLICY_LAB
 
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -14,29 +11,17 @@
 #include "bench/policy_lab/options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/shell.h"
 
 namespace policy_lab {
 namespace {
 
 using ::testing::HasSubstr;
+using tidepool::testing::Shell;
+using tidepool::testing::ShellRun;
 
-struct LabRun {
-  int status = -1;
-  std::string output;  // stdout and stderr
-};
-
-LabRun PolicyLab(const std::string& arguments) {
-  LabRun run;
-  const std::string command = std::string("exec 2>&1; '") + TIDEPOOL_POLICY_LAB + "' " + arguments;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    run.output.append(buffer.data(), n);
-  }
-  const int status = pclose(pipe);
-  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return run;
+ShellRun PolicyLab(const std::string& arguments) {
+  return Shell(std::string("'") + TIDEPOOL_POLICY_LAB + "' " + arguments);
 }
 
 std::string TempPath(const std::string& name) {
@@ -51,7 +36,7 @@ std::string ReadAll(const std::string& path) {
 
 TEST(PolicyLabMain, RunsAPreset) {
   const std::string json = TempPath("r.json"), csv = TempPath("r.csv"), html = TempPath("r.html");
-  const LabRun run =
+  const ShellRun run =
       PolicyLab("--generate chat --sessions 30 --capacity-blocks 300,900 --policy " +
                 std::string("lru,belady --json ") + json + " --csv " + csv + " --html=" + html);
   EXPECT_EQ(run.status, 0) << run.output;
@@ -66,7 +51,7 @@ TEST(PolicyLabMain, RunsAPreset) {
 TEST(PolicyLabMain, RunsFlatReferences) {
   const std::string refs = TempPath("refs"), json = TempPath("refs.json");
   std::ofstream(refs) << "a\nb\na\nc\nb\na\n";
-  const LabRun run = PolicyLab("--refs " + refs + " --capacity-blocks 2 --json " + json);
+  const ShellRun run = PolicyLab("--refs " + refs + " --capacity-blocks 2 --json " + json);
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(ReadAll(json), HasSubstr("\"misses\": 5"));
   std::filesystem::remove(refs);
@@ -97,7 +82,7 @@ TEST(PolicyLabMain, HalvesAndModelsAreShortForOtherOptions) {
 }
 
 TEST(PolicyLabMain, Helps) {
-  const LabRun run = PolicyLab("--help");
+  const ShellRun run = PolicyLab("--help");
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.output, HasSubstr("--scope-start"));
   EXPECT_THAT(run.output, HasSubstr("belady_cost"));
@@ -107,7 +92,7 @@ TEST(PolicyLabMain, BadArgumentsExitWithTwo) {
   for (const char* arguments :
        {"", "--trace /nowhere --capacity-blocks 10", "--generate chat --capacity-blocks ten",
         "--generate chat", "--bogus"}) {
-    const LabRun run = PolicyLab(arguments);
+    const ShellRun run = PolicyLab(arguments);
     EXPECT_EQ(run.status, 2) << arguments << ": " << run.output;
     EXPECT_THAT(run.output, testing::StartsWith("policy_lab: ")) << arguments;
   }

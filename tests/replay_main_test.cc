@@ -1,10 +1,6 @@
 // The program agent_replay as a user meets it: exit status, messages, table, JSON.
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -12,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/shell.h"
 
 #ifdef TIDEPOOL_AGENT_REPLAY
 
@@ -19,26 +16,10 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using tidepool::testing::Shell;
+using tidepool::testing::ShellRun;
 
-struct ReplayRun {
-  int status = -1;
-  std::string output;  // stdout and stderr
-};
-
-ReplayRun Shell(const std::string& command) {
-  ReplayRun run;
-  std::FILE* pipe = popen(("exec 2>&1; " + command).c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    run.output.append(buffer.data(), n);
-  }
-  const int status = pclose(pipe);
-  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return run;
-}
-
-ReplayRun AgentReplay(const std::string& arguments) {
+ShellRun AgentReplay(const std::string& arguments) {
   return Shell(std::string("'") + TIDEPOOL_AGENT_REPLAY + "' " + arguments);
 }
 
@@ -52,14 +33,14 @@ constexpr const char* kSmall = "--sessions 2 --seed 3 --block-bytes 64 ";
 TEST(ReplayMain, KeepsItsFileFromRunToRun) {
   const std::string file = TempPath("kept.tide");
   const std::string keep = kSmall + std::string("--hbm 10% --dram 5% --keep --nvme-path ") + file;
-  const ReplayRun first = AgentReplay(keep);
+  const ShellRun first = AgentReplay(keep);
   EXPECT_EQ(first.status, 0) << first.output;
   EXPECT_THAT(first.output, Not(HasSubstr("of an earlier replay")));
-  const ReplayRun second = AgentReplay(keep);
+  const ShellRun second = AgentReplay(keep);
   EXPECT_EQ(second.status, 0) << second.output;
   EXPECT_THAT(second.output, HasSubstr("of an earlier replay"));
   EXPECT_THAT(second.output, HasSubstr("mismatches                 0"));
-  const ReplayRun other = AgentReplay(keep + " --block-bytes 128");
+  const ShellRun other = AgentReplay(keep + " --block-bytes 128");
   EXPECT_EQ(other.status, 2) << "blocks of another size";
   EXPECT_THAT(other.output, HasSubstr("slot_bytes 64 (128 wanted)"));
   std::filesystem::remove(file);
@@ -68,7 +49,7 @@ TEST(ReplayMain, KeepsItsFileFromRunToRun) {
 
 TEST(ReplayMain, PrintsATableAndWritesJson) {
   const std::string json = TempPath("result.json");
-  const ReplayRun run = AgentReplay(kSmall + std::string("--lockstep --json ") + json);
+  const ShellRun run = AgentReplay(kSmall + std::string("--lockstep --json ") + json);
   EXPECT_EQ(run.status, 0) << run.output;
   for (const char* part :
        {"hit tokens", "recomputed", "offloaded, onboarded", "stalls", "verified blocks",
@@ -91,7 +72,7 @@ TEST(ReplayMain, ReplaysWhatItWrote) {
   const std::string a = TempPath("a.json");
   const std::string b = TempPath("b.json");
   const std::string common = "--quiet --lockstep --block-bytes 64 --seed 3 --json ";
-  ReplayRun run = AgentReplay(common + a + " --sessions 2 --write-trace " + trace);
+  ShellRun run = AgentReplay(common + a + " --sessions 2 --write-trace " + trace);
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_EQ(run.output, "");
   run = AgentReplay(common + b + " --trace " + trace);
@@ -109,13 +90,13 @@ TEST(ReplayMain, ReplaysWhatItWrote) {
 }
 
 TEST(ReplayMain, Help) {
-  const ReplayRun run = AgentReplay("--help");
+  const ShellRun run = AgentReplay("--help");
   EXPECT_EQ(run.status, 0);
   EXPECT_THAT(run.output, HasSubstr("--lockstep"));
 }
 
 TEST(ReplayMain, BadArgumentsEndWithTwo) {
-  const ReplayRun run = AgentReplay("--hbm 10x");
+  const ShellRun run = AgentReplay("--hbm 10x");
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.output.find("agent_replay: --hbm \"10x\": expected"), 0u) << run.output;
 }
@@ -123,7 +104,7 @@ TEST(ReplayMain, BadArgumentsEndWithTwo) {
 TEST(ReplayMain, BadTraceLinesAreNamed) {
   const std::string trace = TempPath("bad.ttrace");
   std::ofstream(trace) << "# ttrace v1\n0\t1\t1\t0\t-1\t64\t1\t-1\t1\tfirst\t1-\n";
-  const ReplayRun run = AgentReplay("--trace " + trace);
+  const ShellRun run = AgentReplay("--trace " + trace);
   EXPECT_EQ(run.status, 2);
   EXPECT_THAT(run.output, HasSubstr(trace + ":2: block id is \"\""));
   std::filesystem::remove(trace);
@@ -132,21 +113,21 @@ TEST(ReplayMain, BadTraceLinesAreNamed) {
 TEST(ReplayMain, AFullDiskIsNamed) {
   // A limit on the size of files stands for the disk.
   const std::string file = TempPath("full.tide");
-  const ReplayRun run = Shell("trap '' XFSZ; ulimit -f 16; '" TIDEPOOL_AGENT_REPLAY "' " +
-                              std::string(kSmall) + "--nvme-path " + file);
+  const ShellRun run = Shell("trap '' XFSZ; ulimit -f 16; '" TIDEPOOL_AGENT_REPLAY "' " +
+                             std::string(kSmall) + "--nvme-path " + file);
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr(file));
   std::filesystem::remove(file);
 }
 
 TEST(ReplayMain, AMissingDirectoryIsNamed) {
-  const ReplayRun run = AgentReplay(kSmall + std::string("--nvme-path /nowhere/x.tide"));
+  const ShellRun run = AgentReplay(kSmall + std::string("--nvme-path /nowhere/x.tide"));
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr("/nowhere/x.tide"));
 }
 
 TEST(ReplayMain, ResultsThatCannotBeWritten) {
-  const ReplayRun run = AgentReplay(kSmall + std::string("--json /nowhere/x.json"));
+  const ShellRun run = AgentReplay(kSmall + std::string("--json /nowhere/x.json"));
   EXPECT_EQ(run.status, 2) << run.output;
   EXPECT_THAT(run.output, HasSubstr("cannot write /nowhere/x.json"));
 }

@@ -2,12 +2,9 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -15,6 +12,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/support/shell.h"
 #include "tests/support/slot_file_image.h"
 
 #ifdef TIDEPOOL_INSPECT
@@ -29,27 +27,14 @@ using ::testing::MatchesRegex;
 using ::testing::Not;
 using testing::RandomIdentity;
 using testing::SaveBytes;
+using testing::Shell;
+using testing::ShellRun;
 using testing::SlotFileImage;
 using testing::SmallLayout;
 using ::testing::StartsWith;
 
-struct ToolRun {
-  int status = -1;
-  std::string output;  // stdout and stderr
-};
-
-ToolRun Inspect(const std::string& arguments) {
-  ToolRun run;
-  const std::string command = std::string("exec 2>&1; '") + TIDEPOOL_INSPECT + "' " + arguments;
-  std::FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return run;
-  std::array<char, 4096> buffer;
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    run.output.append(buffer.data(), n);
-  }
-  const int status = pclose(pipe);
-  run.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return run;
+ShellRun Inspect(const std::string& arguments) {
+  return Shell(std::string("'") + TIDEPOOL_INSPECT + "' " + arguments);
 }
 
 // Ten slots, one for each answer: 0 current, 1 superseded by 0, 2 of another epoch, 3 cleared,
@@ -88,7 +73,7 @@ class InspectTest : public ::testing::Test {
   }
   ~InspectTest() override { std::filesystem::remove(path_); }
 
-  ToolRun Run(const std::string& arguments, std::size_t bytes = SIZE_MAX) {
+  ShellRun Run(const std::string& arguments, std::size_t bytes = SIZE_MAX) {
     SaveBytes(path_, image_.bytes().first(std::min(bytes, image_.bytes().size())));
     return Inspect(arguments + " '" + path_ + "'");
   }
@@ -110,7 +95,7 @@ SlotFileImage SoundImage() {
 }
 
 TEST_F(InspectTest, ListShowsEachSlotThatIsNotEmpty) {
-  const ToolRun run = Run("list");
+  const ShellRun run = Run("list");
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("0  current               0          20      1       4  "
                                           "00000000000000000000000000000100"),
@@ -136,7 +121,7 @@ TEST_F(InspectTest, ListShowsTokensOnRequestOnly) {
 }
 
 TEST_F(InspectTest, ListWritesJson) {
-  const ToolRun run = Run("list --json");
+  const ShellRun run = Run("list --json");
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_THAT(run.output, StartsWith("{\"file\": \"" + path_ +
                                      "\", \"slots\": [{\"slot\": 0, "
@@ -148,7 +133,7 @@ TEST_F(InspectTest, ListWritesJson) {
 }
 
 TEST_F(InspectTest, StatsCountsStatesAndNamespaces) {
-  const ToolRun run = Run("stats");
+  const ShellRun run = Run("stats");
   EXPECT_EQ(run.status, 0) << run.output;
   for (const char* part :
        {": 57344 bytes of 57344", "\"weights-7 bf16 shard 0 of 1\"", "version 1, fingerprint ",
@@ -168,7 +153,7 @@ TEST_F(InspectTest, StatsCountsStatesAndNamespaces) {
 }
 
 TEST_F(InspectTest, StatsWritesJson) {
-  const ToolRun run = Run("stats --json");
+  const ShellRun run = Run("stats --json");
   EXPECT_EQ(run.status, 0) << run.output;
   for (const char* part :
        {"\"bytes\": 57344, \"lock_holder\": null, \"layout\": {\"version\": 1, \"identity\": "
@@ -195,12 +180,12 @@ TEST_F(InspectTest, IdentitiesThatAreNotTextAreEscaped) {
 
 TEST_F(InspectTest, VerifyIsContentWithASoundFile) {
   image_ = SoundImage();
-  const ToolRun run = Run("verify");
+  const ShellRun run = Run("verify");
   EXPECT_EQ(run.status, 0) << run.output;
   EXPECT_EQ(run.output,
             "2 payloads of 600 bytes read, 0 do not match; headers: 0 torn, 0 misplaced, "
             "0 foreign\n");
-  const ToolRun json = Run("verify --json");
+  const ShellRun json = Run("verify --json");
   EXPECT_EQ(json.status, 0);
   EXPECT_THAT(json.output,
               HasSubstr("\"matches\": true, \"payloads\": 2, \"payload_bytes\": 1200"));
@@ -209,11 +194,11 @@ TEST_F(InspectTest, VerifyIsContentWithASoundFile) {
 TEST_F(InspectTest, S70_VerifyFindsAFlippedPayloadBit) {
   image_ = SoundImage();
   image_.payload(1)[450] ^= std::byte{16};
-  const ToolRun run = Run("verify");
+  const ShellRun run = Run("verify");
   EXPECT_EQ(run.status, 1) << run.output;
   EXPECT_THAT(run.output, HasSubstr("slot 1 (current): payload does not match, segments 2\n2 "
                                     "payloads of 600 bytes read, 1 do not match"));
-  const ToolRun json = Run("verify --json");
+  const ShellRun json = Run("verify --json");
   EXPECT_EQ(json.status, 1);
   EXPECT_THAT(json.output,
               AllOf(HasSubstr("\"matches\": false"),
@@ -238,7 +223,7 @@ TEST_F(InspectTest, VerifyFindsDamagedHeadersAndStatePages) {
 
 TEST_F(InspectTest, TruncatedFilesAreReadAsFarAsTheyGo) {
   image_ = SoundImage();
-  ToolRun run = Run("verify", 16'384 + 4096 + 500);
+  ShellRun run = Run("verify", 16'384 + 4096 + 500);
   EXPECT_EQ(run.status, 1) << run.output;
   EXPECT_THAT(run.output, AllOf(HasSubstr("slot 1 (current): payload does not match, segments 2\n"),
                                 HasSubstr("the file ends 3596 bytes early")));
@@ -252,7 +237,7 @@ TEST_F(InspectTest, TruncatedFilesAreReadAsFarAsTheyGo) {
 
 TEST_F(InspectTest, S77_WhatIsNoSuchFileIsAnErrorForEachCommand) {
   for (const std::string command : {"list", "verify", "stats"}) {
-    ToolRun run = Run(command, 3);
+    ShellRun run = Run(command, 3);
     EXPECT_EQ(run.status, 2);
     EXPECT_EQ(run.output, "tidepool-inspect: " + path_ + ": no superblock\n");
     run = Run(command, 4000);
@@ -273,7 +258,7 @@ TEST_F(InspectTest, S77_WhatIsNoSuchFileIsAnErrorForEachCommand) {
 TEST_F(InspectTest, WrongUsageIsAnError) {
   for (const char* arguments :
        {"", "list", "list a b", "show x", "list --all x", "stats --tokens x"}) {
-    const ToolRun run = Inspect(arguments);
+    const ShellRun run = Inspect(arguments);
     EXPECT_EQ(run.status, 2) << arguments;
     EXPECT_THAT(run.output, AllOf(StartsWith("tidepool-inspect: "), HasSubstr("see --help")));
   }
@@ -285,7 +270,7 @@ TEST_F(InspectTest, WrongUsageIsAnError) {
 
 TEST_F(InspectTest, OutputThatCannotBeWrittenIsAnError) {
   Run("list");
-  const ToolRun run = Inspect("list '" + path_ + "' > /dev/full");
+  const ShellRun run = Inspect("list '" + path_ + "' > /dev/full");
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.output, "tidepool-inspect: cannot write the output\n");
 }
@@ -295,7 +280,7 @@ TEST_F(InspectTest, SaysWhoHoldsTheLock) {
   EXPECT_THAT(Run("stats").output, HasSubstr("owner        none seen\n"));
   const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
-  const ToolRun run = Inspect("stats '" + path_ + "'");
+  const ShellRun run = Inspect("stats '" + path_ + "'");
   EXPECT_EQ(run.status, 0);
   if (!std::ifstream("/proc/locks").good()) GTEST_SKIP() << "no /proc/locks here";
   EXPECT_THAT(run.output,
