@@ -1,5 +1,5 @@
-// Moves blocks between a DRAM arena and a file through the host engine on io_uring, 16 in flight;
-// the tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
+// Moves blocks between a DRAM arena and a file through the host engine on io_uring, up to 16 in
+// flight; the tool side of nvme_vs_fio.sh, which runs fio on the same file in between.
 //
 //   nvme_io_tool FILE MIB [OPTION...]  makes FILE of MIB in blocks and writes it once, then says
 //                                      "ready", where the payloads begin, and what is in use
@@ -39,12 +39,12 @@ using tidepool::CopyRequest;
 using tidepool::SlotId;
 using tidepool::TierIndex;
 
-constexpr std::uint32_t kDepth = 16;  // blocks in flight
+constexpr std::uint32_t kDepth = 16;  // blocks in flight, at most
 // As in an engine, which keeps the queue filled and looks at it once a step.
-constexpr std::uint32_t kMaxQueued = 8 * kDepth;
+constexpr std::uint32_t kMaxQueued = 32 * kDepth;
 constexpr std::uint32_t kMinQueued = 2 * kDepth;
 constexpr std::uint64_t kQueuedBytes = 64u << 20;
-constexpr std::chrono::milliseconds kStep{1};
+constexpr std::chrono::milliseconds kStep{4};
 constexpr TierIndex kDram = 0;
 constexpr TierIndex kFile = 1;
 
@@ -74,6 +74,7 @@ class Tool {
     const std::uint64_t block_bytes = tool_options.block_bytes;
     queued_ = static_cast<std::uint32_t>(
         std::clamp<std::uint64_t>(kQueuedBytes / block_bytes, kMinQueued, kMaxQueued));
+    queued_ = std::min(queued_, blocks_);
     if (tool_options.background) class_ = tidepool::TransferClass::kSpill;
     tidepool::StatusOr<tidepool::Arena> arena =
         tidepool::AllocateHostArena(queued_, 1, block_bytes);
@@ -97,9 +98,10 @@ class Tool {
     tiers[kFile].path = tool_options.path;
     tiers[kFile].slots = blocks_;
     tiers[kFile].store.keep = tool_options.keep;
-    // Blocks of more than 1 MiB go in pieces of that.
+    // Blocks of more than 1 MiB go in pieces of that. More than the default in flight leave the
+    // cache before they are hashed.
     const auto pieces = static_cast<std::uint32_t>(std::max<std::uint64_t>(block_bytes >> 20, 1));
-    const std::uint32_t depth = kDepth * pieces;
+    const std::uint32_t depth = std::min(kDepth * pieces, tidepool::UringOptions{}.depth);
     tidepool::HostEngineOptions options;
     options.file_io = tidepool::MakeUringFileIo({.depth = depth});
     options.checksums = tool_options.checksums;
@@ -214,12 +216,12 @@ int main(int argc, char** argv) {
     }
   }
   const bool good = options.block_bytes >= 4096 && options.mib <= 1u << 24 &&
-                    (options.mib << 20) / options.block_bytes >= kMaxQueued;
+                    (options.mib << 20) / options.block_bytes >= kMinQueued;
   if (!good) {
     std::fprintf(stderr,
                  "usage: nvme_io_tool FILE MIB [block=KIB] [nosums] [keep] [background]\n"
                  "       at least %u blocks\n",
-                 kMaxQueued);
+                 kMinQueued);
     return 2;
   }
   Tool tool;
