@@ -185,6 +185,8 @@ class TIDEPOOL_EXPORT KvCacheManager {
   ~KvCacheManager();  ///< handles may outlive it
 
   // --- Key spaces. Namespace 0 (all fields empty) always exists. ---
+  // DropNamespace, AdvanceEpoch and Clear hold here at once. With a kept tier they wait for its
+  // device, so that no restart brings the blocks back; kUnavailable says that one may: call again.
   StatusOr<NamespaceId> RegisterNamespace(const NamespaceKey& key);
   Status SetQuota(NamespaceId ns, TierIndex tier, Quota quota);
   Status DropNamespace(NamespaceId ns);  ///< its blocks stop matching at once; O(1)

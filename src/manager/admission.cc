@@ -427,16 +427,10 @@ void ManagerCore::FillAdmission(const SequenceData& seq, std::uint32_t prompt,
 void ManagerCore::FindMisses(const AdmitRequest& request, std::uint32_t ns, const AdmitPlan& plan) {
   misses_.clear();
   if (!want_misses_) return;
-  PrefixHash parent = plan.matched != 0 ? pool_->digest(plan.match.blocks.back())
-                                        : digests_->Root(namespaces_[ns].key, epoch_);
-  std::size_t content = 0;
+  PrefixHash parent = EndDigest(plan.match, Root(ns));
   for (std::uint32_t i = plan.matched; i < request.tokens.size() / block_tokens_; ++i) {
-    while (content < request.content.size() && request.content[content].block < i) ++content;
-    const bool has = content < request.content.size() && request.content[content].block == i;
     const auto tokens = request.tokens.subspan(std::size_t{i} * block_tokens_, block_tokens_);
-    parent = options_.block_digest != nullptr
-                 ? options_.block_digest(parent, tokens)
-                 : digests_->Block(parent, tokens, has ? &request.content[content].key : nullptr);
+    parent = index_->BlockDigest(parent, tokens, ContentOf(request.content, i));
     misses_.push_back(parent);
   }
 }

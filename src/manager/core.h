@@ -602,6 +602,7 @@ class ManagerCore {
   Status TakeStored();
   static const PrefixHash* ContentOf(std::span<const BlockContent> content,
                                      std::uint32_t block) noexcept;
+  PrefixHash EndDigest(const MatchResult& match, NodeId root) const noexcept;
   template <typename Each>
   std::uint32_t WalkStored(const AdmitRequest& request, NodeId root, const MatchResult& match,
                            std::uint32_t limit, Each each);
@@ -614,8 +615,8 @@ class ManagerCore {
   std::uint32_t GiveUpStored(TierIndex tier, std::uint32_t count);
   Status InvalidateStored(std::span<const PrefixHash> roots, bool all);
   std::shared_ptr<const BlockIdentity> IdentityOf(BlockId block) const;
-  void RetryNoSpace();
   bool RetryCopyDown(const Transfer& t);
+  void MakeSpace();
   void RefreshWriteBudgets();
   std::uint32_t WriteBudgetBlocks(TierIndex tier) const noexcept;
 
@@ -690,7 +691,7 @@ class ManagerCore {
 
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
-  std::vector<Transfer> no_space_;  // ended for want of room on the device, to be tried again
+  std::array<std::uint32_t, kMaxTiers> no_space_{};  // copies waiting for room on the device
   SubmitQueue unsubmitted_;
   std::uint64_t next_transfer_ = 0;
   std::uint32_t active_transfers_ = 0;

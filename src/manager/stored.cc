@@ -1,6 +1,7 @@
 // Blocks that an earlier process has left in a kept tier: taken over when a request asks for them,
 // given up when their slots are needed, and never found again once they are invalid.
 #include <algorithm>
+#include <utility>
 
 #include "src/manager/core.h"
 #include "src/str_cat.h"
@@ -36,6 +37,11 @@ const PrefixHash* ManagerCore::ContentOf(std::span<const BlockContent> content,
   return at != content.end() && at->block == block ? &at->key : nullptr;
 }
 
+// What the digest of the block behind the match is chained to.
+PrefixHash ManagerCore::EndDigest(const MatchResult& match, NodeId root) const noexcept {
+  return match.blocks.empty() ? index_->RootDigest(root) : pool_->digest(match.blocks.back());
+}
+
 // How many stored blocks continue the match, up to `limit` in all; calls `each` for one after the
 // other, until it says false.
 template <typename Each>
@@ -44,7 +50,7 @@ std::uint32_t ManagerCore::WalkStored(const AdmitRequest& request, NodeId root,
   auto i = static_cast<std::uint32_t>(match.blocks.size());
   if (stored_.size() == 0 || match.pending != 0) return 0;
   const std::uint32_t first = i;
-  PrefixHash parent = i == 0 ? index_->RootDigest(root) : pool_->digest(match.blocks.back());
+  PrefixHash parent = EndDigest(match, root);
   for (; i < limit; ++i) {
     const auto tokens = request.tokens.subspan(std::size_t{i} * block_tokens_, block_tokens_);
     const PrefixHash* const content = ContentOf(request.content, i);
@@ -155,24 +161,26 @@ std::shared_ptr<const BlockIdentity> ManagerCore::IdentityOf(BlockId block) cons
 
 // --- A device without room, and one that is to be spared. ---
 
-void ManagerCore::RetryNoSpace() {
-  for (Transfer& t : no_space_) {
-    pool_->Unpin(t.block.block);
-    if (!RetryCopyDown(t)) CompleteCopyDown(t, TransferResult::kNoSpace);
-  }
-  no_space_.clear();
-}
-
-// The device was full: gives up something of the tier, and tries once more.
+// The device was full: once more, after something of the tier has been given up.
 bool ManagerCore::RetryCopyDown(const Transfer& t) {
   if (t.retried || t.superseded || pool_->Has(t.block.block, word::kAbandoned)) return false;
-  std::vector<BlockId> victims;
-  if (GiveUpStored(t.to, 1) == 0 && EvictClean(t.to, 1, victims) == 0) return false;
   ++stats_.offloads_retried;
+  ++no_space_[t.to];
   Transfer& again = NewTransfer(t.block.block, t.from, t.to, t.transfer_class, t.deadline);
   again.release = t.release;
   again.retried = true;
   return true;
+}
+
+// Gives up what such copies need: behind the completions, since nothing is evicted from within one.
+void ManagerCore::MakeSpace() {
+  for (TierIndex t = 1; t < tiers_; ++t) {
+    const std::uint32_t wanted = std::exchange(no_space_[t], 0u);
+    if (wanted == 0) continue;
+    const std::uint32_t given_up = GiveUpStored(t, wanted);
+    std::vector<BlockId> victims;
+    if (given_up < wanted) EvictClean(t, wanted - given_up, victims);
+  }
 }
 
 // What the tier may be written, with a budget of bytes a day: an eighth of it saved up, the rest in

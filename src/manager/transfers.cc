@@ -151,7 +151,7 @@ void ManagerCore::Harvest() {
     }
     Complete(t, c.result);
   }
-  RetryNoSpace();
+  MakeSpace();
   ReleaseCopied();
   AdvanceLoads();
   batch.swap(completions_);
@@ -177,11 +177,8 @@ void ManagerCore::Complete(Transfer& transfer, TransferResult result) {
     AfterUnpin(t.block.block);
     return;
   }
-  if (result == TransferResult::kNoSpace && t.to != kHbmTier) {
-    no_space_.push_back(t);  // still pinned
-    return;
-  }
   pool_->Unpin(t.block.block);
+  if (result == TransferResult::kNoSpace && t.to != kHbmTier && RetryCopyDown(t)) return;
   if (t.computed) {
     --computed_;
   } else if (result == TransferResult::kOk) {

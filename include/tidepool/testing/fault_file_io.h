@@ -86,7 +86,7 @@ class TIDEPOOL_EXPORT FaultFileIo final : public FileIo {
 
   /// Calls that end in Now, and the sync, end so from here on: 0 = well, else an errno.
   void FailNow(int error);
-  /// The disk takes no more bytes in places that were never written: -ENOSPC.
+  /// From here on ops that write end with -ENOSPC, but for as many bytes as are discarded.
   void Fill(bool full);
 
   Status Open(const std::string& path, std::uint64_t bytes) override;
